@@ -94,7 +94,7 @@ constexpr const char* kCheckHelp =
 
 std::string fstab_line(const std::string& name) {
   return "/dev/rnbd/by-name/" + name + " /mnt/" + name +
-         " ext4 _netdev,x-systemd.requires=rnbd-map@" + name + ".service 0 0";
+         " ext4 _netdev,x-systemd.after=rnbd-map@" + name + ".service 0 0";
 }
 
 std::string ctl_verbs_in_short() { return verbs_about(kAnything); }

@@ -91,7 +91,7 @@ EOF
 maps() {
   make_machine
   bridge_that_pretends
-  put /etc/fstab <<<'none /mnt/disk0 tmpfs noauto,_netdev,x-systemd.requires=rnbd-map@disk0.service 0 0'
+  put /etc/fstab <<<'none /mnt/disk0 tmpfs noauto,_netdev,x-systemd.after=rnbd-map@disk0.service 0 0'
   mkdir -p "$machine/files/mnt/disk0" "$machine/files/srv/block/nbd7"
   echo 'rnbd:u:disk0' >"$machine/files/srv/block/nbd7/backend"
   start_machine

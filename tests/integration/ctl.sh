@@ -731,7 +731,7 @@ by_systemd() {
   # Its unit brings a device.
   mapping 0 map vol from 10.0.0.1 --persist
   says said '^/dev/nbd4$'
-  says said '^/dev/rnbd/by-name/vol /mnt/vol ext4 _netdev,x-systemd.requires=rnbd-map@vol.service 0 0$'
+  says said '^/dev/rnbd/by-name/vol /mnt/vol ext4 _netdev,x-systemd.after=rnbd-map@vol.service 0 0$'
   rm systemctl.txt
   mapping 1 map broken from 10.0.0.1 --persist
   says said 'systemctl start rnbd-map@broken.service failed with status 3: the kernel has no nbd driver .its log: journalctl -u'
