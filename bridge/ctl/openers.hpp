@@ -11,7 +11,8 @@ namespace rnbd {
 /// /mnt for 123 (dd)" in other mount namespaces, or else "in use" if an exclusive user exists that
 /// cannot be named. Empty: no user.
 ///
-/// Source: proc(5), mount_namespaces(7); holders/ below /sys/block/nbdN and its partitions; open(2), O_EXCL.
+/// Source: proc(5), mount_namespaces(7); holders/ below /sys/block/nbdN and its partitions;
+/// open(2), O_EXCL.
 std::vector<std::string> openers_of(const std::string& root, const std::string& device);
 
 }  // namespace rnbd
