@@ -93,8 +93,8 @@ constexpr const char* kCheckHelp =
 }  // namespace
 
 std::string fstab_line(const std::string& name) {
-  return "/dev/rnbd/by-name/" + name + " /mnt/" + name +
-         " ext4 _netdev,x-systemd.after=rnbd-map@" + name + ".service 0 0";
+  return "/dev/rnbd/by-name/" + name + " /mnt/" + name + " ext4 _netdev,x-systemd.after=rnbd-map@" +
+         name + ".service 0 0";
 }
 
 std::string ctl_verbs_in_short() { return verbs_about(kAnything); }
