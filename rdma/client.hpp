@@ -16,34 +16,18 @@
 #include <tl/expected.hpp>
 #include <vector>
 
-#include "rdma/core/client_lane.hpp"
+#include "rdma/core/client/operation.hpp"
 #include "rdma/core/path.hpp"
 #include "rdma/core/time.hpp"
+#include "rdma/failure.hpp"
 #include "rdma/log.hpp"
+#include "rdma/path_address.hpp"
 #include "rdma/server_id.hpp"
 #include "rdma/tls.hpp"
+#include "rdma/wire/endian.hpp"
 #include "rdma/wire/handshake.hpp"
 
 namespace rtrs {
-
-enum class TransportKind : std::uint8_t { tcp, rdma };
-
-/// One pair of addresses. `source` may be empty (the system chooses).
-struct PathAddress {
-  TransportKind transport = TransportKind::tcp;
-  std::string source;
-  std::string host;
-  std::uint16_t port = wire::kDefaultPort;
-  /// Paths with a higher value are used first; -kMaxPreference at least. Addresses that differ only
-  /// in this are the same path.
-  int preference = 0;
-
-  friend bool operator==(const PathAddress& a, const PathAddress& b) {
-    return a.transport == b.transport && a.source == b.source && a.host == b.host &&
-           a.port == b.port;
-  }
-};
-inline constexpr int kMaxPreference = 9;
 
 struct SessionLimits;
 class MemoryPath;
@@ -146,12 +130,6 @@ struct Interrupt {
   bool (*asked)(void* context) = nullptr;
   void* context = nullptr;
   bool operator()() const { return asked != nullptr && asked(context); }
-};
-
-/// Why something failed: an errno for programs, a sentence for people that says what to do.
-struct Failure {
-  int error = 0;
-  std::string text;
 };
 
 /// The grant of a server.
@@ -272,9 +250,9 @@ class Client {
   /// keep it until then. A path that comes and cannot register it (a warning says so) copies.
   ///
   /// Errors: EINVAL (it is empty), EEXIST, ENOMEM (it cannot be locked), EIO (the session is over).
-  virtual tl::expected<void, Failure> register_memory(MutableBytes /*memory*/) { return {}; }
+  virtual tl::expected<void, Failure> register_memory(wire::MutableBytes /*memory*/) { return {}; }
   /// No request that names it may be under way. Errors: ENOENT.
-  virtual tl::expected<void, Failure> forget_memory(MutableBytes /*memory*/) { return {}; }
+  virtual tl::expected<void, Failure> forget_memory(wire::MutableBytes /*memory*/) { return {}; }
 
   /// A path beside those of the session, to an address of the same server, for one-sided reads and
   /// writes. It ends when the session does.

@@ -9,7 +9,7 @@
 #include <string_view>
 #include <tl/expected.hpp>
 
-#include "rdma/client.hpp"
+#include "rdma/failure.hpp"
 
 namespace rtrs {
 

@@ -9,14 +9,16 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <tl/expected.hpp>
 #include <vector>
 
-#include "rdma/client.hpp"
 #include "rdma/core/identity.hpp"
 #include "rdma/core/server_request.hpp"
 #include "rdma/core/time.hpp"
+#include "rdma/failure.hpp"
 #include "rdma/log.hpp"
 #include "rdma/network.hpp"
+#include "rdma/path_address.hpp"
 #include "rdma/server_id.hpp"
 #include "rdma/tls.hpp"
 

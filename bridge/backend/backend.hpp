@@ -6,13 +6,14 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 #include <tl/expected.hpp>
 #include <vector>
 
-#include "rdma/client.hpp"
+#include "rdma/failure.hpp"
 #include "rdma/log.hpp"
 
 namespace rtrs {

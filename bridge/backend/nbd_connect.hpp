@@ -8,7 +8,7 @@
 #include <string>
 #include <tl/expected.hpp>
 
-#include "rdma/client.hpp"
+#include "rdma/failure.hpp"
 
 namespace rnbd {
 

@@ -6,7 +6,7 @@
 #include <tl/expected.hpp>
 
 #include "bridge/kernel/message.hpp"
-#include "rdma/client.hpp"
+#include "rdma/failure.hpp"
 
 struct nl_sock;
 

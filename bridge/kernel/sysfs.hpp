@@ -10,7 +10,7 @@
 #include <tl/expected.hpp>
 #include <vector>
 
-#include "rdma/client.hpp"
+#include "rdma/failure.hpp"
 
 namespace rnbd::kernel {
 

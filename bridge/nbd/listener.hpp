@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "rdma/client.hpp"
+#include "rdma/failure.hpp"
 
 namespace rnbd::nbd {
 

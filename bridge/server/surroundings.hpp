@@ -72,7 +72,7 @@ struct Surroundings {
   /// Reads from another member of a mirror group, and runs `then` on the reactor with an errno.
   /// Empty: this server cannot read from others.
   std::function<void(rtrs::Reactor* reactor, const mirror::PullSource& source,
-                     rtrs::MutableBytes into, std::function<void(int error)> then)>
+                     rtrs::wire::MutableBytes into, std::function<void(int error)> then)>
       pull = {};
   /// Writes a line about the client at an address.
   std::function<void(rtrs::LogLevel level, const std::string& peer, const std::string& line)> log;

@@ -12,6 +12,7 @@
 #include <string>
 #include <tl/expected.hpp>
 
+#include "rdma/tls.hpp"
 #include "rdma/transport/connection.hpp"
 #include "rdma/transport/refusal_log.hpp"
 #include "rdma/wire/handshake.hpp"

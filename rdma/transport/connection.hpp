@@ -7,10 +7,11 @@
 #include <string>
 #include <tl/expected.hpp>
 
-#include "rdma/client.hpp"
 #include "rdma/core/identity.hpp"
 #include "rdma/core/queue_pair.hpp"
 #include "rdma/core/regions.hpp"
+#include "rdma/core/time.hpp"
+#include "rdma/failure.hpp"
 
 namespace rtrs {
 

@@ -8,13 +8,16 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <boost/asio/steady_timer.hpp>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
+#include <tl/expected.hpp>
 #include <vector>
 
-#include "rdma/client.hpp"
 #include "rdma/core/client_path.hpp"
+#include "rdma/core/time.hpp"
+#include "rdma/failure.hpp"
 #include "rdma/transport/alarm.hpp"
 #include "rdma/transport/connection.hpp"
 #include "rdma/transport/factory.hpp"

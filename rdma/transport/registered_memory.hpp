@@ -5,7 +5,7 @@
 #include <tl/expected.hpp>
 #include <vector>
 
-#include "rdma/client.hpp"
+#include "rdma/failure.hpp"
 #include "rdma/transport/client_lanes.hpp"
 #include "rdma/transport/connection.hpp"
 

@@ -9,7 +9,7 @@
 #include <system_error>
 #include <utility>
 
-#include "rdma/client.hpp"
+#include "rdma/failure.hpp"
 
 namespace rtrs {
 

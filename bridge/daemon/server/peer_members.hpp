@@ -10,7 +10,7 @@
 
 #include "bridge/nbd/call_pool.hpp"
 #include "bridge/server/mirror/pull_source.hpp"
-#include "rdma/client.hpp"
+#include "rdma/failure.hpp"
 #include "rdma/log.hpp"
 
 namespace rnbd {
@@ -30,7 +30,7 @@ class PeerMembers {
 
   /// Calls `then` on a thread of its own, with an errno: EHOSTUNREACH (that member cannot be
   /// reached, refuses this server, or does not serve the client), EIO.
-  void read(const mirror::PullSource& source, rtrs::MutableBytes into,
+  void read(const mirror::PullSource& source, rtrs::wire::MutableBytes into,
             std::function<void(int error)> then);
 
  private:

@@ -9,7 +9,7 @@
 #include <span>
 #include <tl/expected.hpp>
 
-#include "rdma/client.hpp"
+#include "rdma/failure.hpp"
 #include "rdma/transport/tls/session.hpp"
 
 namespace rtrs::tcp {

@@ -6,6 +6,7 @@
 #include <sys/uio.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <span>
@@ -14,8 +15,8 @@
 #include <tl/expected.hpp>
 #include <vector>
 
-#include "rdma/client.hpp"
 #include "rdma/core/identity.hpp"
+#include "rdma/failure.hpp"
 #include "rdma/transport/tls/credentials.hpp"
 
 namespace rtrs::tls {

@@ -5,13 +5,14 @@
 #include <rdma/rdma_cma.h>
 
 #include <boost/asio/ip/address.hpp>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
 #include <tl/expected.hpp>
 #include <utility>
 
-#include "rdma/client.hpp"
+#include "rdma/failure.hpp"
 
 namespace rtrs::verbs {
 

@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "rdma/client.hpp"
+#include "rdma/failure.hpp"
 #include "rdma/log.hpp"
 #include "rdma/transport/connection.hpp"
 #include "rdma/transport/verbs/async_events.hpp"

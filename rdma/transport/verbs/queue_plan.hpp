@@ -6,8 +6,8 @@
 
 #include <tl/expected.hpp>
 
-#include "rdma/client.hpp"
 #include "rdma/core/queue_pair.hpp"
+#include "rdma/failure.hpp"
 
 namespace rtrs::verbs {
 
