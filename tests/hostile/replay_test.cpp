@@ -150,6 +150,8 @@ TEST_CASE("without generations what comes over another path ends the first one")
     victim.forget_log();
     const auto message = io(device, kWrite, 0, kLength);
     one.start_write(bytes_of(message), filled('A'), kPermit);
+    // Requests that the server reads together have no order. The first one executes for 2 s.
+    std::this_thread::sleep_for(std::chrono::milliseconds{100});
     two.start_write(bytes_of(message), filled('A'), kPermit);
     if (one.answer() && attempt < kAttempts) continue;
     CHECK(one.is_closed());
