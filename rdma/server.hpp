@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "rdma/core/identity.hpp"
-#include "rdma/core/server_request.hpp"
+#include "rdma/core/server/request.hpp"
 #include "rdma/core/time.hpp"
 #include "rdma/failure.hpp"
 #include "rdma/log.hpp"

@@ -10,7 +10,7 @@
 
 #include "bridge/client/device_handle.hpp"
 #include "bridge/protocol/messages.hpp"
-#include "rdma/core/client_lane.hpp"
+#include "rdma/core/client/lane.hpp"
 
 namespace rnbd {
 

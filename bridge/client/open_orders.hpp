@@ -12,7 +12,7 @@
 #include "bridge/client/geometry.hpp"
 #include "bridge/protocol/messages.hpp"
 #include "rdma/client.hpp"
-#include "rdma/core/client_lane.hpp"
+#include "rdma/core/client/lane.hpp"
 
 namespace rnbd {
 

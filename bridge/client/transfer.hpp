@@ -8,7 +8,7 @@
 #include "bridge/client/device_handle.hpp"
 #include "bridge/client/geometry.hpp"
 #include "bridge/protocol/messages.hpp"
-#include "rdma/core/client_lane.hpp"
+#include "rdma/core/client/lane.hpp"
 
 namespace rnbd {
 

@@ -13,7 +13,7 @@
 #include "bridge/server/queue_table.hpp"
 #include "bridge/server/surroundings.hpp"
 #include "bridge/server/throttle.hpp"
-#include "rdma/core/server_request.hpp"
+#include "rdma/core/server/request.hpp"
 
 namespace rnbd {
 

@@ -19,7 +19,7 @@
 #include "bridge/server/queue_table.hpp"
 #include "bridge/server/surroundings.hpp"
 #include "bridge/server/throttle.hpp"
-#include "rdma/core/server_request.hpp"
+#include "rdma/core/server/request.hpp"
 #include "rdma/core/time.hpp"
 
 namespace rnbd {

@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "rdma/core/client_lane.hpp"
+#include "rdma/core/client/lane.hpp"
 #include "rdma/wire/endian.hpp"
 #include "rdma/wire/messages.hpp"
 #include "rdma/wire/result.hpp"

@@ -7,7 +7,7 @@
 #include <memory>
 #include <utility>
 
-#include "rdma/core/client_lane.hpp"
+#include "rdma/core/client/lane.hpp"
 #include "rdma/library/call_message.hpp"
 #include "rdma/library/large_memory.hpp"
 #include "rdma/library/sg_list.hpp"

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "rdma/core/server_request.hpp"
+#include "rdma/core/server/request.hpp"
 #include "rdma/library/call_message.hpp"
 #include "rdma/library/gathered_data.hpp"
 #include "rdma/library/include/rtrs.h"

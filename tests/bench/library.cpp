@@ -30,7 +30,7 @@
 #include <vector>
 
 #include "rdma/client.hpp"
-#include "rdma/core/client_lane.hpp"
+#include "rdma/core/client/lane.hpp"
 #include "rdma/library/include/rtrs.h"
 #include "rdma/server.hpp"
 

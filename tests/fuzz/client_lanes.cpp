@@ -21,7 +21,7 @@
 #include <memory>
 #include <vector>
 
-#include "rdma/core/client_lane.hpp"
+#include "rdma/core/client/lane.hpp"
 #include "rdma/wire/immediate.hpp"
 #include "tests/fuzz/fuzz.hpp"
 #include "tests/fuzz/queue_pair.hpp"

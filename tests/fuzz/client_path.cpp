@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Input: whether access notices are agreed on (1), then the immediates that a hostile server sends
 // on connection 0 of a path that stands (4 each). A notice is answered before the next one comes.
-#include "rdma/core/client_path.hpp"
-
 #include <array>
 #include <optional>
 
+#include "rdma/core/client/path.hpp"
 #include "rdma/wire/immediate.hpp"
 #include "tests/fuzz/fuzz.hpp"
 #include "tests/fuzz/queue_pair.hpp"

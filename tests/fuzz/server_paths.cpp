@@ -19,8 +19,8 @@
 #include <utility>
 #include <vector>
 
-#include "rdma/core/server_path.hpp"
-#include "rdma/core/server_session.hpp"
+#include "rdma/core/server/path.hpp"
+#include "rdma/core/server/session.hpp"
 #include "rdma/wire/immediate.hpp"
 #include "tests/fuzz/fuzz.hpp"
 #include "tests/fuzz/queue_pair.hpp"

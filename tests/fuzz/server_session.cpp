@@ -5,15 +5,14 @@
 //   2 immediate (4)                 an immediate
 //   3                               the oldest request ends
 //   4 length (1), bytes             a message
-#include "rdma/core/server_session.hpp"
-
 #include <algorithm>
 #include <array>
 #include <deque>
 #include <vector>
 
-#include "rdma/core/client_lane.hpp"
-#include "rdma/core/server_path.hpp"
+#include "rdma/core/client/lane.hpp"
+#include "rdma/core/server/path.hpp"
+#include "rdma/core/server/session.hpp"
 #include "rdma/wire/immediate.hpp"
 #include "tests/fuzz/fuzz.hpp"
 #include "tests/fuzz/queue_pair.hpp"

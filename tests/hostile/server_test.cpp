@@ -5,7 +5,7 @@
 #include <cstring>
 #include <mutex>
 
-#include "rdma/core/client_lane.hpp"
+#include "rdma/core/client/lane.hpp"
 #include "tests/hostile/raw_session.hpp"
 #include "tests/hostile/scripted_server.hpp"
 

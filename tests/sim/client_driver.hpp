@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // One session of a simulated client: performs the actions of ClientMachine as
-// rdma/transport/client_driver.hpp does with sockets and threads.
+// rdma/transport/client/driver.hpp does with sockets and threads.
 #pragma once
 
 #include <cerrno>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Somebody adds paths to a simulated client's session and removes others while it works, as
-// rdma/transport/client_driver_control.cpp does.
+// rdma/transport/client/driver_control.cpp does.
 #include <algorithm>
 
 #include "tests/sim/client_driver.hpp"

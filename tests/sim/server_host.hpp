@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // One session of the simulated server in operation: performs what ServerMachine decides, as
-// rdma/transport/session_host.hpp does with sockets.
+// rdma/transport/server/session_host.hpp does with sockets.
 #pragma once
 
 #include <functional>

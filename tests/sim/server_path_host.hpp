@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // One path of a session of the simulated server in operation: performs what ServerMachine decides,
-// as rdma/transport/path_host.hpp does with sockets.
+// as rdma/transport/server/path_host.hpp does with sockets.
 #pragma once
 
 #include <functional>

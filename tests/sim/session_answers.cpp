@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The server logic's questions about a session, as rdma/transport/ answers them for sockets. Each
 // simulator has a recall_memory() of its own.
-#include "rdma/core/server_session.hpp"
+#include "rdma/core/server/session.hpp"
 #include "rdma/server.hpp"
 
 namespace rtrs {

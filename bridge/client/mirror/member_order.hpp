@@ -11,7 +11,7 @@
 #include "bridge/client/device_handle.hpp"
 #include "bridge/client/mirror/group.hpp"
 #include "bridge/protocol/mirror_messages.hpp"
-#include "rdma/core/client_lane.hpp"
+#include "rdma/core/client/lane.hpp"
 
 namespace rnbd::mirror {
 

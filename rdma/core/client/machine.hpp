@@ -10,7 +10,7 @@
 #include <optional>
 
 #include "rdma/core/client/notice.hpp"
-#include "rdma/core/client_session.hpp"
+#include "rdma/core/client/session.hpp"
 
 namespace rtrs {
 

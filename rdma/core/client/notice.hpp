@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The events that a client's session reports: facts without sentences, which
-// rdma/transport/client_notices.cpp has.
+// rdma/transport/client/notices.cpp has.
 #pragma once
 
 #include <cstdint>

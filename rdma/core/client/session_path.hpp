@@ -8,7 +8,7 @@
 
 #include "rdma/core/client/distrust.hpp"
 #include "rdma/core/client/notice.hpp"
-#include "rdma/core/client_path.hpp"
+#include "rdma/core/client/path.hpp"
 #include "rdma/core/heartbeat.hpp"
 #include "rdma/core/path.hpp"
 

@@ -10,7 +10,7 @@
 #include <string_view>
 
 #include "rdma/core/admission.hpp"
-#include "rdma/core/server_path.hpp"
+#include "rdma/core/server/path.hpp"
 
 namespace rtrs {
 

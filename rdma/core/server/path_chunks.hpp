@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "rdma/core/queue_pair.hpp"
-#include "rdma/core/server_request.hpp"
+#include "rdma/core/server/request.hpp"
 
 namespace rtrs {
 

@@ -12,8 +12,8 @@
 
 #include "bridge/backend/brick/types.hpp"
 #include "rdma/core/regions.hpp"
-#include "rdma/core/server_path.hpp"
-#include "rdma/core/server_session.hpp"
+#include "rdma/core/server/path.hpp"
+#include "rdma/core/server/session.hpp"
 
 namespace sim {
 

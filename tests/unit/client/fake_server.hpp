@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "bridge/protocol/messages.hpp"
-#include "rdma/core/client_lane.hpp"
+#include "rdma/core/client/lane.hpp"
 #include "rdma/wire/handshake.hpp"
 #include "rdma/wire/immediate.hpp"
 

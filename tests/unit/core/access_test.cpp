@@ -3,7 +3,7 @@
 #include <array>
 #include <cerrno>
 
-#include "rdma/core/client_path.hpp"
+#include "rdma/core/client/path.hpp"
 #include "tests/unit/core/server_bench.hpp"
 
 namespace rtrs::test::access_test {

@@ -7,7 +7,7 @@
 #include <chrono>
 #include <string>
 
-#include "rdma/core/client_session.hpp"
+#include "rdma/core/client/session.hpp"
 #include "rdma/wire/immediate.hpp"
 #include "tests/unit/core/fake_queue_pair.hpp"
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "rdma/core/client_lane.hpp"
+#include "rdma/core/client/lane.hpp"
 #include "rdma/wire/immediate.hpp"
 #include "tests/unit/core/fake_queue_pair.hpp"
 

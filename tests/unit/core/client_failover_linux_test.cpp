@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "rdma/core/client_lane.hpp"
+#include "rdma/core/client/lane.hpp"
 #include "rdma/wire/immediate.hpp"
 #include "tests/unit/core/client_failover_bench.hpp"
 

@@ -6,7 +6,7 @@
 #include <cstring>
 #include <string>
 
-#include "rdma/core/client_lane.hpp"
+#include "rdma/core/client/lane.hpp"
 #include "rdma/wire/immediate.hpp"
 #include "tests/unit/core/client_failover_bench.hpp"
 

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "rdma/core/client_lane.hpp"
-
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -10,6 +8,7 @@
 #include <memory>
 #include <string>
 
+#include "rdma/core/client/lane.hpp"
 #include "rdma/wire/immediate.hpp"
 #include "tests/unit/core/fake_queue_pair.hpp"
 

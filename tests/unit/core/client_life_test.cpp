@@ -7,7 +7,7 @@
 #include <chrono>
 #include <memory>
 
-#include "rdma/core/client_lane.hpp"
+#include "rdma/core/client/lane.hpp"
 #include "rdma/wire/immediate.hpp"
 #include "tests/unit/core/client_failover_bench.hpp"
 

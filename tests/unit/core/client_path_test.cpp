@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "rdma/core/client_path.hpp"
-
 #include <doctest/doctest.h>
 
 #include <array>
 #include <cerrno>
 #include <optional>
 
+#include "rdma/core/client/path.hpp"
 #include "rdma/wire/immediate.hpp"
 #include "tests/unit/core/fake_queue_pair.hpp"
 

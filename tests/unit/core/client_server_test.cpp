@@ -6,7 +6,7 @@
 #include <chrono>
 #include <vector>
 
-#include "rdma/core/client_session.hpp"
+#include "rdma/core/client/session.hpp"
 
 namespace rtrs::client_server_test {
 namespace {

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "rdma/core/client_session.hpp"
-
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -8,6 +6,8 @@
 #include <chrono>
 #include <random>
 #include <vector>
+
+#include "rdma/core/client/session.hpp"
 
 namespace rtrs::client_session_test {
 namespace {

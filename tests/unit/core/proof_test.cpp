@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "rdma/core/server_path.hpp"
+#include "rdma/core/server/path.hpp"
 #include "tests/unit/core/fake_queue_pair.hpp"
 #include "tests/unit/core/server_bench.hpp"
 #include "tests/unit/wire/hex.hpp"

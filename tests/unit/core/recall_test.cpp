@@ -2,7 +2,7 @@
 // How a server tells that it wants memory back, and how its client answers.
 #include <array>
 
-#include "rdma/core/client_path.hpp"
+#include "rdma/core/client/path.hpp"
 #include "tests/unit/core/server_bench.hpp"
 
 namespace rtrs::test::recall_test {

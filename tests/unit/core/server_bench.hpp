@@ -12,8 +12,8 @@
 #include <string>
 #include <vector>
 
-#include "rdma/core/server_path.hpp"
-#include "rdma/core/server_session.hpp"
+#include "rdma/core/server/path.hpp"
+#include "rdma/core/server/session.hpp"
 #include "rdma/wire/immediate.hpp"
 #include "rdma/wire/messages.hpp"
 #include "tests/unit/core/fake_queue_pair.hpp"

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "rdma/core/server_session.hpp"
-
 #include <doctest/doctest.h>
 
 #include <array>
 #include <cerrno>
 #include <cstring>
 
-#include "rdma/core/server_path.hpp"
+#include "rdma/core/server/path.hpp"
+#include "rdma/core/server/session.hpp"
 #include "rdma/wire/immediate.hpp"
 #include "rdma/wire/messages.hpp"
 #include "tests/unit/core/fake_queue_pair.hpp"

@@ -14,7 +14,7 @@
 #include "bridge/server/block_session.hpp"
 #include "bridge/server/catalogue.hpp"
 #include "bridge/server/queue_table.hpp"
-#include "rdma/core/server_request.hpp"
+#include "rdma/core/server/request.hpp"
 
 namespace rnbd::test {
 

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "rdma/transport/client_notices.hpp"
-
 #include <doctest/doctest.h>
 
 #include <cerrno>
@@ -9,6 +7,7 @@
 #include <vector>
 
 #include "rdma/log_about.hpp"
+#include "rdma/transport/client/notices.hpp"
 
 namespace rtrs::client_notices_test {
 namespace {

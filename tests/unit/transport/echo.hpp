@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "rdma/client.hpp"
-#include "rdma/core/client_lane.hpp"
+#include "rdma/core/client/lane.hpp"
 #include "rdma/server.hpp"
 
 namespace rtrs::test {

@@ -5,7 +5,7 @@
 #include <functional>
 #include <thread>
 
-#include "rdma/core/server_session.hpp"
+#include "rdma/core/server/session.hpp"
 #include "rdma/transport/reactor.hpp"
 #include "tests/unit/transport/scripted_server.hpp"
 

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Whether the connections of a lane live, and how long something waits for one that carries it.
+// Source: docs/protocol.md, heartbeats; docs/decisions, 30.
+#include <algorithm>
+
+#include "rdma/core/client/lane.hpp"
+#include "rdma/core/plant.hpp"
+#include "rdma/wire/immediate.hpp"
+
+namespace rtrs {
+namespace {
+
+/// A path that can be back is back by then, and waiting requests have another try.
+constexpr Duration kBackSoon = std::chrono::seconds{2};
+
+}  // namespace
+
+bool ClientLane::probe(unsigned path, unsigned misses_max, Instant now) {
+  Connection& connection = connections_[path];
+  if (!attached(path) || !connection.link_.exactly_once || RTRS_PLANTED(lane_not_probed)) {
+    return true;
+  }
+  const bool owes = in_flight(path) > 0;
+  const auto verdict = connection.watch_.on_interval(connection.received_, owes, misses_max);
+  // Answers prove nothing: their requests may have come before one that did not pass.
+  if (connection.watch_.proves_life()) {
+    slots_.on_arrived(path);
+    waiting_.on_arrived();  // no permit is with a request that waits for a path
+  }
+  switch (verdict) {
+    case KeepaliveWatch::Verdict::lives:
+      if (!connection.watch_.asked() && slots_.any_waits_on(path)) connection.ask();
+      return true;
+    case KeepaliveWatch::Verdict::ask:
+      connection.ask();
+      return true;
+    case KeepaliveWatch::Verdict::mute:
+      slots_.on_mute(path, now);
+      if (!slots_.all_wait()) return true;
+      waiting_.on_mute(now, [this](const Request& request) { return waits_for_permit(request); });
+      return true;
+    case KeepaliveWatch::Verdict::dead:
+      return false;
+  }
+  return true;
+}
+
+void ClientLane::Connection::ask() {
+  watch_.on_asked();
+  link_.queue_pair->write_with_immediate({}, {}, {}, wire::kHeartbeat);
+}
+
+/// Nothing else keeps it from being sent.
+bool ClientLane::waits_for_permit(const Request& request) const {
+  return !order_.holds_back(request, slots_) && !follows_scope(request);
+}
+
+void ClientLane::note_pause(Duration pause) {
+  slots_.put_off_waits(pause);
+  waiting_.put_off_waits(pause);
+}
+
+bool ClientLane::overdue(const LaneSlot& slot, Instant limit) const {
+  if (order_.peer() != Peer::own || slot.request == nullptr) return false;
+  if (slot.is_stranded()) return slot.wait.since() <= limit - kBackSoon;
+  // A path that is lost before it falls silent, again and again, is none either.
+  const bool no_use = connections_[slot.path].mute() || slot.wait.in_vain();
+  return slot.wait.since() <= limit && no_use;
+}
+
+/// The first of those that are.
+Request* ClientLane::overdue_waiting(Instant limit) const {
+  if (!attached()) limit -= kBackSoon;
+  if (order_.peer() != Peer::own || !slots_.all_wait()) return nullptr;
+  return waiting_.find([&](const Request& request) {
+    return request.waits_since <= limit && waits_for_permit(request);
+  });
+}
+
+bool ClientLane::overdue(Instant limit) const {
+  return overdue_waiting(limit) != nullptr ||
+         std::ranges::any_of(slots_, [&](const LaneSlot& slot) { return overdue(slot, limit); });
+}
+
+PathMask ClientLane::fail_overdue(Instant limit, int error) {
+  unsigned mute = 0;
+  while (Request* request = overdue_waiting(limit)) {
+    waiting_.remove(*request);
+    request->end(*this, error);
+  }
+  for (LaneSlot& slot : slots_) {
+    if (!overdue(slot, limit)) continue;
+    const bool is_mute = slot.state == SlotState::in_flight && connections_[slot.path].mute();
+    if (is_mute) mute |= 1U << slot.path;
+    withdraw(*slot.request);
+    fail(slot, error);
+  }
+  resend_stranded();  // reads are over
+  return static_cast<PathMask>(mute);
+}
+
+}  // namespace rtrs

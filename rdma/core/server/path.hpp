@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// One path at the server: its connections, the info exchange, the heartbeat, its chunks with the
+// requests in them, the replies.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "rdma/core/heartbeat.hpp"
+#include "rdma/core/server/path_chunks.hpp"
+#include "rdma/core/server/path_notices.hpp"
+#include "rdma/core/server/path_proofs.hpp"
+#include "rdma/core/server/session.hpp"
+
+namespace rtrs {
+
+/// connecting -> connected -> closed; connecting -> closed
+enum class ServerPathState : std::uint8_t {
+  connecting,  ///< connections arrive; the info request is awaited
+  connected,   ///< requests are served
+  closed,      ///< nothing is sent any more; final
+};
+
+/// Why a path is not let in after its handshake.
+struct PathRefusal {
+  Complaint why = nullptr;  ///< null: it is in
+  int error = 0;            ///< an errno for the client; 0: its connections are closed
+};
+
+struct ServerPathOptions {
+  std::uint16_t cid_count = 1;
+  wire::PathKind kind = wire::PathKind::requests;
+  wire::Uuid uuid{};
+  /// Every chunk has a key of its own, which ends when a request arrives; its reply brings a new
+  /// one.
+  bool new_keys = false;
+  wire::PathAccess access = wire::PathAccess::optimized;  ///< told when it is accepted
+  unsigned entrance = 0;  ///< the server's own number of the listener that it came in by
+  Duration heartbeat_interval = std::chrono::milliseconds{500};
+  unsigned heartbeat_misses = 4;
+  /// The keys for the proof of each connection; null: no proof is needed.
+  std::shared_ptr<auth::ServerKeys> keys = nullptr;
+};
+
+/// Belongs to its session from construction to destruction, which must wait for on_gone: requests
+/// that execute in its chunks outlive its connections.
+///
+/// Threads: the session's reactor.
+/// Source:  docs/protocol.md, info exchange, requests, replies, heartbeats.
+class ServerPath {
+ public:
+  ServerPath(ServerSession& session, ServerPathOptions options);
+  ~ServerPath();
+  ServerPath(const ServerPath&) = delete;
+  ServerPath& operator=(const ServerPath&) = delete;
+
+  const ServerPathOptions& options() const { return options_; }
+  wire::AcceptParameters accept_parameters() const;
+  /// The queue sizes of each of its connections.
+  QueueSizes queue_sizes() const;
+  /// A connection was accepted for the given request: posts the receives that it needs. The result
+  /// handles its arrivals.
+  QueuePairHandler& add(std::uint16_t cid, QueuePair& queue_pair,
+                        const wire::ConnectRequest& request = {});
+  /// It carries no requests, and has no chunks.
+  bool is_memory() const { return options_.kind == wire::PathKind::memory; }
+  /// Of a memory path; given by the driver before the exchange can end.
+  void set_regions(Regions* regions) { regions_ = regions; }
+  bool complete() const { return present_ == connections_.size(); }
+  /// Its connections may have to prove their user.
+  const ServerPathProofs& proofs() const { return proofs_; }
+
+  /// The chunk memory; given by the driver before the exchange can end, and kept until on_gone.
+  void set_chunks(MutableBytes chunks);
+
+  /// Why it is refused, and its client was told so and shall leave; null: neither.
+  Complaint turned_down() const { return turned_down_; }
+
+  /// Asked when all connections are there and the client has told its session name. Nothing that
+  /// concerns others happens before.
+  std::function<PathRefusal(std::string_view name)> admit;
+  /// Called before the info response: must have given the path its chunks. False = no memory.
+  std::function<bool()> provide_chunks;
+  /// It serves from now on; the info response has not left yet.
+  std::function<void()> on_connected;
+  /// The session has closed the path: the driver must close its connections, at once or when it is
+  /// back from QueuePair::progress(). `fault`: the peer broke a rule.
+  std::function<void(const char* why, bool fault)> on_fenced;
+  /// The driver has closed the path, but requests still execute in `held` bytes of its chunks.
+  /// Storage that hangs may take for ever, so the memory of the `unused` parts may be given back.
+  std::function<void(std::span<const MutableBytes> unused, std::uint64_t held)> on_unused;
+  /// The path is closed and nothing executes in its chunks: driver and memory may go, from a later
+  /// event.
+  std::function<void()> on_gone;
+  /// Asked to call ServerSession::answer() a little later with an error of a write. Without it
+  /// errors are answered at once.
+  std::function<void(ServerRequest&, int error)> delay_answer;
+
+  /// Changes the access state of the path. A client that knows notices is told, as soon as it has
+  /// acknowledged the last one.
+  void set_access(wire::PathAccess access);
+  const PathNotices& notices() const { return notices_; }
+
+  void start_heartbeat(Instant now) { heartbeat_.start(now); }
+  Heartbeat::Verdict on_tick(Instant now);
+
+  /// The queue pairs are no longer used from here on; the driver closes them, and calls
+  /// ServerSession::on_path_closed().
+  void close();
+  ServerPathState state() const { return state_; }
+  /// Requests without a posted reply.
+  unsigned unanswered() const { return unanswered_; }
+  /// That came over it so far.
+  std::uint64_t requests() const { return begun_; }
+
+ private:
+  friend class ServerSession;
+  friend struct ServerRequest;
+
+  /// Where the data of a connection's next request go, if they are as it was expected.
+  struct Detour {
+    MutableBytes memory;      ///< empty: into their chunk
+    std::size_t message = 0;  ///< bytes between them and the header
+    bool under_way = false;
+  };
+
+  class Connection final : public QueuePairHandler {
+   public:
+    ServerPath* path = nullptr;
+    QueuePair* queue_pair = nullptr;
+    std::uint16_t cid = 0;
+    Detour next;
+    Ticket last_answer = 0;
+
+    [[nodiscard]] Complaint on_write_with_immediate(std::uint32_t immediate,
+                                                    std::uint32_t bytes) override;
+    MutableBytes detour(std::uint64_t address, std::uint32_t length,
+                        std::uint32_t immediate) override;
+    /// The data of the request that begins now, if they have gone elsewhere.
+    MutableBytes take_detour();
+    void end_detour();
+    [[nodiscard]] Complaint on_message(ConstBytes message,
+                                       std::optional<std::uint32_t> immediate) override;
+    [[nodiscard]] Complaint on_revoked(std::uint32_t window) override;
+  };
+
+  // The exchange
+  [[nodiscard]] Complaint on_proof(std::uint16_t cid, ConstBytes message);
+  [[nodiscard]] Complaint on_info_request(ConstBytes message);
+  [[nodiscard]] Complaint take_in(const std::string& name);
+  [[nodiscard]] Complaint turn_down(const PathRefusal& refusal);
+  [[nodiscard]] Complaint serve(const std::string& name);
+  [[nodiscard]] Complaint serve_memory_path();
+  std::vector<wire::Descriptor> expose_chunks();
+  wire::Descriptor expose_chunk(QueuePair& queue_pair, std::uint32_t buffer_id);
+
+  void tell_access();
+  /// It serves requests, and its client has heard each recall that was told here.
+  bool may_recall() const;
+  void tell_recall(std::uint32_t count);
+
+  // Requests: server_path_requests.cpp
+  [[nodiscard]] Complaint on_request(Connection& connection, std::uint32_t immediate);
+  [[nodiscard]] Complaint begin(std::uint16_t cid, std::uint32_t immediate);
+  Ticket answer(QueuePair& queue_pair, std::uint32_t buffer_id, std::uint32_t immediate);
+  void reply(const ServerRequest& request, int error);
+  /// Replies if anybody is there to hear it; the chunk is free.
+  void end(ServerRequest& request, int error);
+  void free(ServerRequest& request);
+
+  // Memory of the handler
+  void expect_next(const ServerRequest& request, MutableBytes memory);
+  void let_go(ConstBytes memory);
+
+  // For the session
+  void fence(const char* why, bool fault);
+  void release();
+  void give_back(const ServerRequest& ended);
+  void check_gone();
+
+  ServerSession& session_;
+  ServerPathOptions options_;
+  ServerPathState state_ = ServerPathState::connecting;
+  PathNotices notices_;
+  Ticket max_unsent_;  ///< answers that may wait for the client to read them
+  std::vector<Connection> connections_;
+  std::size_t present_ = 0;
+  ServerPathProofs proofs_;
+  std::string told_name_;  ///< the session's, until all connections have proven their user
+  Complaint turned_down_ = nullptr;
+  Regions* regions_ = nullptr;
+  bool told_of_memory_ = false;  ///< the handler knows of the path
+  PathChunks chunks_;
+  std::vector<ServerRequest> requests_;  ///< one per chunk, once connected
+  std::vector<std::byte> messages_;      ///< copies of the user messages, kMaxUserMessage each
+  unsigned unanswered_ = 0;
+  std::uint64_t begun_ = 0;              ///< requests so far
+  unsigned executing_ = 0;               ///< the handler has them, or their answer is delayed
+  std::vector<std::uint32_t> revoking_;  ///< new keys: the immediate of each chunk's request
+  Heartbeat heartbeat_;
+  bool heard_ = false;
+  bool released_ = false;  ///< the driver has closed it
+  bool gone_ = false;
+};
+
+}  // namespace rtrs

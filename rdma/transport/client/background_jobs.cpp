@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "rdma/transport/client/background_jobs.hpp"
+
+#include <boost/asio/post.hpp>
+#include <cerrno>
+#include <utility>
+
+#include "rdma/transport/clock.hpp"
+
+namespace rtrs {
+
+void BackgroundJobs::start(std::uint32_t features) {
+  features_ = features;
+  if (handler_ != nullptr) ask_later();
+}
+
+void BackgroundJobs::ask_later() {
+  next_.set(kBackgroundPause, [this] {
+    if (lanes_.is_shut_down()) return;
+    cancel_slow();
+    if (lanes_.control().attached()) run();
+    ask_later();
+  });
+}
+
+void BackgroundJobs::run() {
+  if (lanes_.is_shut_down() || job_ || handler_ == nullptr || !lanes_.has_control()) return;
+  job_ = handler_->background_job();
+  if (!job_) return;
+  since_ = now();
+  job_->on_finish(
+      [](void* context) {
+        auto& self = *static_cast<BackgroundJobs*>(context);
+        boost::asio::post(self.io_, [&self] { self.ended(); });
+      },
+      this);
+  job_->start(lanes_.control());
+  lanes_.flush_control();
+}
+
+void BackgroundJobs::ended() {
+  const auto job = std::move(job_);
+  handler_->background_job_ended(*job);
+  if (job->error() != EIO) run();  // otherwise later: it may be over at once again
+}
+
+/// Its permit is in use until the server answers, and one is left for those who open things. A
+/// server without the extension would let these wait, too: there it is waited for.
+void BackgroundJobs::cancel_slow() {
+  if (!job_ || job_->finished() || now() - since_ < kBackgroundPause) return;
+  const LaneSlots& permits = lanes_.control().permits();
+  const bool spare = permits.in_use() + 1 < permits.count();
+  if (!spare || (features_ & wire::kFeatureExactlyOnce) == 0) return;
+  job_->cancel(lanes_.control());
+  const auto job = std::move(job_);
+  handler_->background_job_ended(*job);
+}
+
+}  // namespace rtrs

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The client session in operation: one background thread, the paths, the lanes.
+#pragma once
+
+#include <boost/asio/executor_work_guard.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "rdma/client.hpp"
+#include "rdma/core/client/machine.hpp"
+#include "rdma/transport/client/background_jobs.hpp"
+#include "rdma/transport/client/first_attempts.hpp"
+#include "rdma/transport/client/held_requests.hpp"
+#include "rdma/transport/client/lanes.hpp"
+#include "rdma/transport/client/notices.hpp"
+#include "rdma/transport/client/path_directory.hpp"
+#include "rdma/transport/client/path_drivers.hpp"
+#include "rdma/transport/client/registered_memory.hpp"
+#include "rdma/transport/client/session_outcome.hpp"
+#include "rdma/transport/client/session_recovery.hpp"
+
+namespace rtrs {
+
+/// Performs the actions of a ClientMachine and reports events to it. Has the thread, the clock and
+/// the connections of the session for that, and hands each kind of work to a member of its own.
+///
+/// Threads: run() and the getters any; what is named *_on_io runs on the background thread.
+class ClientDriver final : public Client {
+ public:
+  explicit ClientDriver(ClientOptions options);
+  ~ClientDriver() override;
+
+  /// Waits until the session is up or failed.
+  tl::expected<void, Failure> establish(const Interrupt& interrupt);
+
+  const SessionLimits& limits() const override { return limits_; }
+  bool alive() const override { return outcome_.alive(); }
+  std::string failure() const override { return outcome_.failure(); }
+  std::vector<PathStatus> paths() override;
+  Duration time_without_path() override;
+  ServerId server_id() override;
+  tl::expected<void, Failure> add_path(const PathAddress& path) override;
+  tl::expected<void, Failure> remove_path(const PathAddress& path) override;
+  tl::expected<void, Failure> disconnect(const PathAddress& path) override;
+  tl::expected<void, Failure> reconnect(const PathAddress& path) override;
+  void set_policy(PathPolicy policy) override;
+  tl::expected<void, Failure> register_memory(MutableBytes memory) override;
+  tl::expected<void, Failure> forget_memory(MutableBytes memory) override;
+  tl::expected<std::unique_ptr<MemoryPath>, Failure> open_memory_path(
+      const PathAddress& address, const Interrupt& interrupt) override;
+  int run(Operation& operation, const Interrupt& interrupt) override;
+  int run_control(Operation& operation, const Interrupt& interrupt) override;
+  bool start_control(Operation& operation) override;
+  bool cancel_control(Operation& operation) override;
+  unsigned lanes() const override { return lanes_.count(); }
+  std::unique_ptr<LaneLoop> take_lane(unsigned lane) override {
+    return lanes_.io(lane).open_loop();
+  }
+
+ private:
+  // client_driver_actions.cpp: the executor of the machine
+  void feed_on_io(const ClientEvent& event);
+  void perform_all_on_io();
+  void perform_on_io(const ClientAction& action);
+  void look_on_io();
+  void schedule_look_on_io();
+
+  // client_driver.cpp: the session
+  void run_background_thread();
+  void call_on_io(const std::function<void()>& function);
+  void wait_for_deadline_on_io();
+  void up_on_io();
+  void fail_on_io(Failure failure);
+  void close_on_io();
+
+  // client_driver_control.cpp: what others see and change of it
+  tl::expected<void, Failure> change(const std::function<tl::expected<void, Failure>()>& step);
+  PathStatus status_on_io(unsigned path);
+
+  // client_driver_paths.cpp: paths that come and go
+  void connect_on_io(unsigned path);
+  void attach_on_io(unsigned path);
+  void lose_on_io(unsigned path, unsigned life, const Cause& cause);
+  bool heard_on_io(unsigned path);
+  void recover_on_io(unsigned path);
+  void recovered_on_io();
+
+  ClientOptions options_;  ///< `paths`: by their numbers, those that are free as well
+  ClientNotices notices_;
+  SessionLimits limits_;  ///< constant once alive
+
+  boost::asio::io_context io_{1};
+  boost::asio::executor_work_guard<boost::asio::io_context::executor_type> work_;
+  boost::asio::steady_timer deadline_;
+  boost::asio::steady_timer look_timer_;
+  ClientMachine machine_;
+  ClientSession& session_;   ///< the machine's
+  bool performing_ = false;  ///< an action: those that it leads to are performed behind it
+  PathDrivers paths_;
+  PathDirectory directory_;
+  ClientLanes lanes_;
+  RegisteredMemory memory_;  ///< of callers
+  FirstAttempts attempts_;
+  HeldRequests held_;
+  BackgroundJobs jobs_;
+  std::unique_ptr<SessionRecovery> recovery_;  ///< while a new session is being filled
+  bool closed_ = false;
+  SessionOutcome outcome_;
+  std::thread thread_;
+};
+
+}  // namespace rtrs

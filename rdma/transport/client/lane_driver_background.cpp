@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The background thread's requests to a lane: its paths come and go, and are looked after.
+#include <algorithm>
+#include <utility>
+
+#include "rdma/transport/client/lane_driver.hpp"
+#include "rdma/transport/clock.hpp"
+
+namespace rtrs {
+
+void LaneDriver::attach(unsigned index, unsigned life, std::unique_ptr<Connection> connection,
+                        const std::function<void(ClientLane&, QueuePair&)>& attach) {
+  const Lock lock{mutex_};
+  Path& path = paths_[index];
+  path.connection = std::move(connection);
+  path.life = life;
+  path.broken = false;
+  path_limit_ = std::max(path_limit_, index + 1);
+  attach(lane_, *path.connection);
+  lane_.flush();
+  if (led()) kick();
+}
+
+void LaneDriver::detach(unsigned index) {
+  const auto lock = take_quiet();
+  Path& path = paths_[index];
+  if (!path.connection) return;
+  // Requests answered before the end need not be sent again.
+  if (!path.broken) path.connection->glance(lane_.connection(index));
+  path.connection->close();  // before the lane hands memory on that it may still touch
+  lane_.detach(index, now());
+  path.connection.reset();
+  lane_.flush();
+  if (led()) kick();
+}
+
+std::string LaneDriver::statistics(unsigned index) {
+  const Lock lock{mutex_};
+  const Path& path = paths_[index];
+  return path.connection ? path.connection->statistics() : std::string{};
+}
+
+void LaneDriver::with_connections(const std::function<void(Connection&)>& function) {
+  const Lock lock{mutex_};
+  for (const Path& path : paths_) {
+    if (path.connection) function(*path.connection);
+  }
+}
+
+void LaneDriver::with_lane(const std::function<void(ClientLane&)>& function) {
+  const Lock lock{mutex_};
+  function(lane_);
+  lane_.flush();
+  if (led()) kick();
+}
+
+void LaneDriver::service() {
+  if (const Lock lock{mutex_, std::try_to_lock}; lock && !led()) {
+    drive();  // once: a server that floods the lane must not keep the thread of the heartbeats
+  }
+}
+
+bool LaneDriver::holds_back_owner() {
+  const Lock lock{mutex_};
+  return lane_.holds_back_owner();
+}
+
+bool LaneDriver::heard(unsigned index) {
+  Path& path = paths_[index];
+  const auto arrivals = path.arrivals.load(std::memory_order_relaxed);
+  return std::exchange(path.arrivals_seen, arrivals) != arrivals;
+}
+
+bool LaneDriver::probe(unsigned index, unsigned misses_max) {
+  const Lock lock{mutex_};
+  posted_ = true;
+  return lane_.probe(index, misses_max, now());
+}
+
+unsigned LaneDriver::silence(unsigned index) {
+  const Lock lock{mutex_};
+  return lane_.connection(index).silence();
+}
+
+std::optional<PathMask> LaneDriver::fail_overdue(Instant limit, int error) {
+  if (const Lock lock{mutex_}; !lane_.overdue(limit)) return std::nullopt;
+  const auto lock = take_quiet();  // nobody receives into memory that callers get back
+  const PathMask mute = lane_.fail_overdue(limit, error);
+  lane_.flush();
+  if (led()) kick();
+  return mute;
+}
+
+void LaneDriver::shut_down(int error) {
+  const auto lock = take_quiet();
+  for (Path& path : paths_) {
+    if (path.connection) path.connection->close();
+    path.broken = true;
+  }
+  lane_.shut_down(error);
+  kick();
+}
+
+}  // namespace rtrs

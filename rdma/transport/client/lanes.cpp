@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "rdma/transport/client/lanes.hpp"
+
+#include <algorithm>
+#include <boost/asio/post.hpp>
+#include <cerrno>
+#include <string>
+#include <utility>
+
+#include "rdma/transport/clock.hpp"
+
+namespace rtrs {
+
+ClientLanes::ClientLanes(boost::asio::io_context& io, const ClientOptions& options,
+                         ClientNotices& notices, PathDrivers& paths, Hooks hooks)
+    : io_{io}, options_{options}, notices_{notices}, paths_{paths}, hooks_{std::move(hooks)} {
+  for (Unresolved* scope : {&unresolved_, &control_unresolved_}) {
+    scope->on_end = [this, scope] {
+      boost::asio::post(io_, [this, scope] { go_on_after(*scope); });
+    };
+  }
+}
+
+void ClientLanes::go_on_after(Unresolved& scope) {
+  if (shut_down_) return;
+  if (!scope.writes()) scope.refuse(0);
+  for_each([](ClientLane& lane) { lane.resume(); });
+  hooks_.resolved();
+}
+
+void ClientLanes::create(const std::vector<std::uint16_t>& slots) {
+  control_ = std::make_unique<ClientLane>(0, slots[0], &control_unresolved_);
+  control_->keep_order();
+  std::uint16_t first = slots[0];
+  for (std::size_t cid = 1; cid < slots.size() && slots[cid] > 0; ++cid) {
+    lanes_.push_back(std::make_unique<LaneDriver>(
+        first, slots[cid], &unresolved_, &control_unresolved_, options_.spin, hooks_.broken));
+    first = static_cast<std::uint16_t>(first + slots[cid]);
+  }
+}
+
+void ClientLanes::for_each(const std::function<void(ClientLane&)>& function) {
+  for (auto& lane : lanes_) lane->with_lane(function);
+  if (!control_) return;
+  function(*control_);
+  paths_.flush();
+}
+
+void ClientLanes::for_each_connection(const std::function<void(Connection&)>& function) {
+  for (auto& lane : lanes_) lane->with_connections(function);
+}
+
+// ---- Paths -------------------------------------------------------------------------------------
+
+void ClientLanes::attach(unsigned path, unsigned life, PathDriver& driver,
+                         const std::function<void(Connection&)>& prepare) {
+  ClientPath& core = driver.core();
+  core.set_control_handler(&control_->connection(path));
+  core.attach(*control_, path, 0, driver.control());
+  for (std::uint16_t cid = 1; cid <= lanes_.size(); ++cid) {
+    auto connection = driver.take(cid);
+    prepare(*connection);
+    lanes_[cid - 1U]->attach(
+        path, life, std::move(connection),
+        [&](ClientLane& lane, QueuePair& queue_pair) { core.attach(lane, path, cid, queue_pair); });
+  }
+  driver.flush();
+}
+
+void ClientLanes::detach(unsigned path) {
+  for (auto& lane : lanes_) lane->detach(path);
+  if (control_) control_->detach(path);
+  paths_.flush();
+}
+
+void ClientLanes::allow(unsigned path, bool accessible) {
+  for_each([&](ClientLane& lane) { lane.allow(path, accessible); });
+}
+
+ClientLanes::Life ClientLanes::look_after(unsigned path, unsigned misses_max) {
+  Life life;
+  for (auto& lane : lanes_) {
+    lane->service();
+    life.heard |= lane->heard(path);
+    life.all_live &= lane->probe(path, misses_max);
+  }
+  return life;
+}
+
+ClientEvent::Traffic ClientLanes::traffic(unsigned path) {
+  ClientEvent::Traffic traffic;
+  for_each([&](ClientLane& lane) {
+    traffic.answered = traffic.answered || lane.connection(path).answered();
+    traffic.unanswered = traffic.unanswered || lane.in_flight(path) > 0;
+  });
+  for (auto& lane : lanes_) traffic.silence = std::max(traffic.silence, lane->silence(path));
+  return traffic;
+}
+
+bool ClientLanes::bound(unsigned path) {
+  bool bound = false;
+  for_each([&](ClientLane& lane) { bound |= lane.bound(path); });
+  return bound;
+}
+
+std::optional<std::uint16_t> ClientLanes::lend_permit(unsigned path) {
+  std::optional<std::uint16_t> permit;
+  for_each([&](ClientLane& lane) {
+    if (!permit) permit = lane.lend_permit(path);
+  });
+  return permit;
+}
+
+// ---- Requests that wait ------------------------------------------------------------------------
+
+void ClientLanes::perform(const ClientAction& action) {
+  using Kind = ClientAction::Kind;
+  switch (action.kind) {
+    case Kind::use:
+      return for_each([&](ClientLane& lane) { lane.use(action.paths, options_.policy); });
+    case Kind::renew:
+      return for_each([](ClientLane& lane) { lane.renew(); });
+    case Kind::put_off:
+      for (auto& lane : lanes_) lane->with_lane([&](ClientLane& l) { l.note_pause(action.pause); });
+      return;
+    case Kind::fail_waiting:
+      return for_each([this](ClientLane& lane) { lane.fail_pending(error_without_path(lane)); });
+    case Kind::forget:
+      return for_each([&](ClientLane& lane) { lane.forget(action.path); });
+    default:
+      return;
+  }
+}
+
+/// OPEN and CLOSE take EIO for a path that failed.
+int ClientLanes::error_without_path(const ClientLane& lane) const {
+  return &lane == control_.get() ? EIO : error_without_path();
+}
+
+/// Of I/O, in whose lane devices are opened as well if there is one permit only.
+int ClientLanes::error_without_path() const { return has_control() ? options_.no_path_error : EIO; }
+
+void ClientLanes::fail_writes(unsigned path) {
+  unresolved_.refuse(options_.no_path_error);
+  control_unresolved_.refuse(EIO);
+  for_each([&](ClientLane& lane) { lane.fail_stranded(path, error_without_path(lane)); });
+  for (Unresolved* scope : {&unresolved_, &control_unresolved_}) {
+    if (!scope->writes()) scope->refuse(0);
+  }
+  for_each([](ClientLane& lane) { lane.resume(); });
+  if (unresolved_.writes()) {
+    notices_.report({.kind = Notice::Kind::writes_fail, .path = path}, now());
+  }
+  if (control_unresolved_.writes()) {
+    notices_.report({.kind = Notice::Kind::opens_fail, .path = path}, now());
+  }
+}
+
+std::optional<PathMask> ClientLanes::fail_overdue() {
+  if (options_.no_path_timeout == Duration::zero()) return std::nullopt;
+  const Instant limit = now() - options_.no_path_timeout;
+  std::optional<PathMask> mute;
+  for (auto& lane : lanes_) {
+    const auto paths = lane->fail_overdue(limit, error_without_path());
+    if (paths) mute = static_cast<PathMask>(mute.value_or(0) | *paths);
+  }
+  return mute;
+}
+
+bool ClientLanes::writes_wait() {
+  return std::ranges::any_of(lanes_, [](auto& lane) { return lane->holds_back_owner(); });
+}
+
+/// Of the connections that carry I/O, before they are closed.
+void ClientLanes::log_statistics(unsigned path) const {
+  for (std::size_t i = 0; i < lanes_.size(); ++i) {
+    const std::string moved = lanes_[i]->statistics(path);
+    if (moved.empty()) continue;
+    notices_.log(LogLevel::debug, notices_.name_of_session() + ": connection " +
+                                      std::to_string(i + 1) + " to " + notices_.name_of_path(path) +
+                                      ": " + moved);
+  }
+}
+
+void ClientLanes::shut_down() {
+  shut_down_ = true;
+  for (unsigned path = 0; path < kMaxPaths; ++path) log_statistics(path);
+  for (auto& lane : lanes_) lane->shut_down(EIO);
+  if (control_) control_->shut_down(EIO);
+}
+
+}  // namespace rtrs

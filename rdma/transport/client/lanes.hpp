@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// All lanes of a client's session.
+#pragma once
+
+#include <boost/asio/io_context.hpp>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "rdma/client.hpp"
+#include "rdma/core/client/lane.hpp"
+#include "rdma/core/client/machine.hpp"
+#include "rdma/core/unresolved.hpp"
+#include "rdma/transport/client/lane_driver.hpp"
+#include "rdma/transport/client/notices.hpp"
+#include "rdma/transport/client/path_drivers.hpp"
+
+namespace rtrs {
+
+/// The lanes of I/O, which callers' threads drive, and the control lane, which the background
+/// thread drives, with the scopes of their unresolved writes. Performs a machine's actions on them.
+///
+/// Threads: the client's background thread, but io() and count() any once create() is over.
+class ClientLanes {
+ public:
+  struct Hooks {
+    LaneDriver::OnBroken broken;
+    /// On the background thread: an unresolved write has ended, and requests have gone on.
+    std::function<void()> resolved;
+  };
+  /// All must outlive this object.
+  ClientLanes(boost::asio::io_context& io, const ClientOptions& options, ClientNotices& notices,
+              PathDrivers& paths, Hooks hooks);
+
+  /// `slots`: the permits of the control lane, and of each lane of I/O.
+  void create(const std::vector<std::uint16_t>& slots);
+  unsigned count() const { return static_cast<unsigned>(lanes_.size()); }  ///< of I/O
+  LaneDriver& io(std::size_t lane) { return *lanes_[lane]; }
+  ClientLane& control() { return *control_; }
+  /// It has permits of its own. Otherwise the server granted one only, and the lanes of I/O do
+  /// without it.
+  bool has_control() const { return control_->permits().count() > 0; }
+
+  void for_each(const std::function<void(ClientLane&)>& function);
+  void for_each_connection(const std::function<void(Connection&)>& function);
+  /// Sends what was submitted on the control lane.
+  void flush_control() { paths_.flush(); }
+
+  // Paths
+  /// `prepare` is called with each connection that will carry I/O.
+  void attach(unsigned path, unsigned life, PathDriver& driver,
+              const std::function<void(Connection&)>& prepare);
+  void detach(unsigned path);
+  void allow(unsigned path, bool accessible);
+  /// At each heartbeat of a path.
+  struct Life {
+    bool heard = false;    ///< something arrived on a connection of I/O since the last time
+    bool all_live = true;  ///< see ClientLane::probe()
+  };
+  Life look_after(unsigned path, unsigned misses_max);
+  ClientEvent::Traffic traffic(unsigned path);
+  /// The server may still carry out requests that came over the path, or their end is known only
+  /// there.
+  bool bound(unsigned path);
+  std::optional<std::uint16_t> lend_permit(unsigned path);
+
+  // Requests that wait
+  /// Performs use, renew, put_off, fail_waiting and forget; other kinds are not for all lanes.
+  void perform(const ClientAction& action);
+  /// A server without the extension may still carry out requests of a path that it has not let
+  /// back. Nothing newer may be written meanwhile, and nobody waits for that for ever.
+  void fail_writes(unsigned path);
+  /// Paths come, but none carries certain requests. The result: those that had some of them in
+  /// flight. None: no request has failed.
+  std::optional<PathMask> fail_overdue();
+  /// A CLOSE with an unknown end, say, holds back OPENs.
+  bool opens_unresolved() const { return control_unresolved_.writes(); }
+  bool opens_wait() const { return control_->holds_back(); }
+  /// A write waits for an older one of its owner's.
+  bool writes_wait();
+
+  void log_statistics(unsigned path) const;
+  void shut_down();
+  bool is_shut_down() const { return shut_down_; }
+
+ private:
+  void go_on_after(Unresolved& scope);
+  int error_without_path(const ClientLane& lane) const;
+  int error_without_path() const;
+
+  boost::asio::io_context& io_;
+  const ClientOptions& options_;
+  ClientNotices& notices_;
+  PathDrivers& paths_;
+  Hooks hooks_;
+  Unresolved unresolved_;
+  Unresolved control_unresolved_;
+  std::unique_ptr<ClientLane> control_;
+  std::vector<std::unique_ptr<LaneDriver>> lanes_;
+  bool shut_down_ = false;
+};
+
+}  // namespace rtrs

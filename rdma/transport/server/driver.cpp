@@ -1,0 +1,317 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "rdma/transport/server/driver.hpp"
+
+#include <pthread.h>
+
+#include <algorithm>
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/detached.hpp>
+#include <boost/asio/post.hpp>
+#include <cerrno>
+#include <utility>
+
+#include "rdma/client_log.hpp"
+#include "rdma/core/crowd.hpp"
+#include "rdma/core/option_words.hpp"
+#include "rdma/transport/clock.hpp"
+#include "rdma/transport/server/options.hpp"
+#include "rdma/transport/server/volatile_epoch.hpp"
+#include "rdma/transport/tls/proof_keys.hpp"
+
+namespace rtrs {
+namespace {
+
+namespace asio = boost::asio;
+/// How long sessions that were told to close get to do so.
+constexpr auto kClosePause = std::chrono::milliseconds{100};
+
+std::mt19937_64 seeded() {
+  std::random_device device;
+  std::seed_seq seed{device(), device(), device(), device()};
+  return std::mt19937_64{seed};
+}
+
+}  // namespace
+
+std::unique_ptr<Server> Server::create(ServerOptions options, ServerHandler& handler) {
+  return std::make_unique<ServerDriver>(with_defaults(std::move(options)), handler);
+}
+
+Reactor* reactor_of(const ServerSession& session) { return session.reactor; }
+const std::string& name_of(const ServerSession& session) { return session.name; }
+const std::string& peer_of(const ServerSession& session) { return session.peer; }
+const Identity& identity_of(const ServerSession& session) { return session.identity; }
+std::uint32_t features_of(const ServerSession& session) { return session.options().features; }
+const wire::Uuid& uuid_of(const ServerSession& session) { return session.options().uuid; }
+unsigned paths_of(const ServerSession& session) { return session.connected_paths(); }
+bool revoke_memory_path(ServerSession& session, const wire::Uuid& path) {
+  return session.revoke(path);
+}
+bool recall_memory(ServerSession& session) { return session.recall(); }
+void* context_of(const ServerSession& session) { return session.context; }
+void let_go(ServerSession& session, wire::ConstBytes memory) { session.let_go(memory); }
+bool end_if_idle(ServerSession& session) { return session.end_if_idle(); }
+bool is_idle(const ServerSession& session) { return session.idle(); }
+
+ServerDriver::ServerDriver(ServerOptions options, ServerHandler& handler)
+    : options_{std::move(options)},
+      handler_{handler},
+      volatile_epoch_{volatile_epoch_of_this_machine(options_.losses)},
+      random_{seeded()},
+      id_{options_.id != 0 ? options_.id : random_() | 1},
+      refusals_{options_.log},
+      admission_{admission_limits(options_)} {
+  for (unsigned i = 0; i < options_.reactors; ++i) {
+    reactors_.push_back(std::make_unique<Reactor>(i));
+  }
+}
+
+ServerDriver::~ServerDriver() { stop(Duration::zero()); }
+
+std::vector<Reactor*> ServerDriver::reactors() {
+  std::vector<Reactor*> all;
+  for (auto& reactor : reactors_) all.push_back(reactor.get());
+  return all;
+}
+
+void ServerDriver::log(LogLevel level, const std::string& text) const {
+  if (options_.log) options_.log(level, text);
+}
+
+// ---- Start and stop ----------------------------------------------------------------------------
+
+tl::expected<void, Failure> ServerDriver::start() {
+  if (auto ok = check(options_); !ok) return ok;
+  if (auto ok = open_entrances(); !ok) return ok;
+  for (unsigned i = 0; i < entrances_.size(); ++i) start_entrance(i);
+  if (tls_keys_) asio::co_spawn(reactors_[0]->io(), look_after_keys(), asio::detached);
+  if (!late_.empty()) asio::co_spawn(reactors_[0]->io(), open_late_entrances(), asio::detached);
+  for (auto& reactor : reactors_) {
+    threads_.emplace_back([&loop = *reactor] {
+      pthread_setname_np(pthread_self(), ("rtrs-" + std::to_string(loop.index())).c_str());
+      loop.run();
+    });
+  }
+  return {};
+}
+
+void ServerDriver::close_acceptors() {
+  for (const Entrance& entrance : entrances_) entrance.acceptor->close();
+}
+
+template <class Function>
+void ServerDriver::for_each_session(Function function) {
+  const std::lock_guard lock{mutex_};
+  for (auto& [id, host] : sessions_) {
+    asio::post(host->reactor().io(), [host = host, function] { function(*host); });
+  }
+}
+
+bool ServerDriver::stop(Duration drain) {
+  if (threads_.empty()) return true;
+  {
+    const std::lock_guard lock{mutex_};
+    stopping_ = true;
+  }
+  asio::post(reactors_[0]->io(), [this] { close_acceptors(); });
+  for_each_session([](SessionHost& host) { host.drain(); });
+  bool all_gone = false;
+  {
+    std::unique_lock lock{mutex_};
+    all_gone = session_gone_.wait_for(lock, drain, [this] { return sessions_.empty(); });
+  }
+  if (!all_gone) {
+    for_each_session([](SessionHost& host) { host.close("the server stops"); });
+    std::unique_lock lock{mutex_};
+    all_gone = session_gone_.wait_for(lock, kClosePause, [this] { return sessions_.empty(); });
+  }
+  for (auto& reactor : reactors_) reactor->stop();
+  for (auto& thread : threads_) thread.join();
+  threads_.clear();
+  if (tls_workers_) {
+    tls_workers_->stop();
+    tls_workers_->join();
+  }
+  close_acceptors();  // the loop may have ended before it came to that
+  return all_gone;
+}
+
+// ---- New connections, on reactor 0 -------------------------------------------------------------
+
+void ServerDriver::welcome(std::unique_ptr<Incoming> incoming, unsigned entrance) {
+  const Entrance& in = entrances_[entrance];
+  const auto refuse = [&](int error, const std::string& why) {
+    if (error == EACCES) {
+      refusals_.audit({incoming->peer, in.acceptor->address(), incoming->identity.name,
+                       to_string(incoming->identity.how), why},
+                      now());
+    } else {
+      refusals_.say(LogLevel::warning, incoming->peer, "refused: " + why, now());
+    }
+    incoming->reject(wire::encode_reject(error));
+  };
+  const auto parameters = wire::decode_connect_request(incoming->record);
+  if (!parameters) return refuse(ECONNRESET, to_string(parameters.error()));
+  if (!in.lets_in(incoming->peer)) return refuse(EACCES, "this listener has from= other networks");
+  const bool proves = in.auth == AuthMode::psk && incoming->identity.name.empty();
+  if (proves && (parameters->extension.features & wire::kFeatureAuthentication) == 0) {
+    return refuse(EACCES, option_words->wants_proof);
+  }
+  std::optional<std::string_view> user;  // none: it proves that later
+  if (!proves) user = incoming->identity.name;
+  // Also while it is posted: set_access() must reach the path after it is there.
+  const std::lock_guard lock{mutex_};
+  if (stopping_) return;
+  if (connections_ >= options_.max_connections && !turn_away(admission_.turn_away_oldest())) {
+    return refuse(ENOMEM, "there are " + std::to_string(options_.max_connections) +
+                              " connections already (max_connections)");
+  }
+  const auto decision = admission_.consider(*parameters, user, host_in_networks(incoming->peer));
+  turn_away(decision.makes_room);
+  if (decision.error != 0) return refuse(decision.error, decision.why);
+  auto host = decision.new_session ? create_session(decision.session, *parameters, *incoming)
+                                   : sessions_.at(decision.session);
+  const Arrival arrival{decision.path, decision.new_path, parameters->cid,
+                        path_options(*parameters, *incoming, entrance, proves)};
+  ++connections_;
+  // A shared pointer only because the event loop wants its handlers to be copied.
+  auto shared = std::make_shared<std::unique_ptr<Incoming>>(std::move(incoming));
+  asio::post(host->reactor().io(),
+             [host, shared, arrival] { host->add(arrival, std::move(*shared)); });
+}
+
+bool ServerDriver::Entrance::lets_in(std::string_view peer) const {
+  return from.empty() ||
+         std::ranges::any_of(from, [&](const Network& network) { return lies_in(peer, network); });
+}
+
+/// False: there is none.
+bool ServerDriver::turn_away(Admission::Place half_open) {
+  const auto found = sessions_.find(half_open.session);
+  if (found == sessions_.end()) return false;
+  asio::post(found->second->reactor().io(),
+             [host = found->second, path = half_open.path] { host->turn_away(path); });
+  return true;
+}
+
+std::shared_ptr<SessionHost> ServerDriver::create_session(Admission::SessionId id,
+                                                          const wire::ConnectParameters& parameters,
+                                                          const Incoming& incoming) {
+  Reactor& reactor = *reactors_[next_reactor_++ % reactors_.size()];
+  ServerSessionOptions options = session_options(options_);
+  options.extension = parameters.extension.present;
+  options.features &= parameters.extension.features;
+  options.uuid = parameters.session_uuid;
+  options.session_epoch = random_();
+  options.volatile_epoch = volatile_epoch_;
+  options.server_id = id_;
+  auto host =
+      std::make_shared<SessionHost>(reactor, options, handler_, incoming.peer, incoming.identity,
+                                    environment(id, reactor, incoming.peer));
+  sessions_.emplace(id, host);
+  return host;
+}
+
+ServerPathOptions ServerDriver::path_options(const wire::ConnectParameters& parameters,
+                                             const Incoming& incoming, unsigned entrance,
+                                             bool proves) const {
+  const bool linux_peer = !parameters.extension.present && incoming.may_be_linux;
+  return {.cid_count = parameters.cid_count,
+          .kind = parameters.kind,
+          .uuid = parameters.path_uuid,
+          .new_keys = options_.always_invalidate && incoming.may_be_linux &&
+                      parameters.kind == wire::PathKind::requests,
+          .access = entrances_[entrance].access,
+          .entrance = entrance,
+          .heartbeat_interval = linux_peer ? kLinuxHeartbeatInterval : options_.heartbeat_interval,
+          .heartbeat_misses = linux_peer ? kLinuxHeartbeatMisses : options_.heartbeat_misses,
+          .keys = proves ? tls::proof_keys(tls_keys_->current()) : nullptr};
+}
+
+SessionEnvironment ServerDriver::environment(Admission::SessionId id, Reactor& reactor,
+                                             const std::string& peer) {
+  SessionEnvironment environment;
+  environment.admit = [this, id](Admission::PathId path, std::string_view name,
+                                 std::optional<std::string_view> user) {
+    return admit(id, path, name, user);
+  };
+  environment.withdrawn = [this](const Identity& user) {
+    return tls_keys_ ? tls_keys_->current()->withdrawn(user) : "";
+  };
+  environment.on_path_closing = [this, id](Admission::PathId path, bool over) {
+    const std::lock_guard lock{mutex_};
+    admission_.close_path(id, path);
+    if (over) admission_.close(id);
+  };
+  environment.on_path_shrunk = [this, id](Admission::PathId path, std::uint64_t held) {
+    const std::lock_guard lock{mutex_};
+    admission_.shrink_path(id, path, held);
+  };
+  environment.on_idle = [this, id] {
+    const std::lock_guard lock{mutex_};
+    admission_.set_idle(id);
+  };
+  // From a later event: the host is still on the stack of this one.
+  environment.on_path_gone = [this, id, &reactor](Admission::PathId path) {
+    asio::post(reactor.io(), [this, id, path] { forget_path(id, path); });
+  };
+  environment.on_gone = [this, id, &reactor] {
+    {
+      const std::lock_guard lock{mutex_};
+      admission_.close(id);
+    }
+    asio::post(reactor.io(), [this, id] { forget_session(id); });
+  };
+  environment.on_connection_closed = [this] { --connections_; };
+  environment.on_auth_refused = [this](AuthRefusal refusal, unsigned entrance) {
+    asio::post(reactors_[0]->io(), [this, refusal = std::move(refusal), entrance]() mutable {
+      refusal.listener = entrances_[entrance].acceptor->address();
+      refusals_.audit(refusal, now());
+    });
+  };
+  if (options_.log) {
+    environment.log = [this, peer](LogLevel level, const std::string& line) {
+      options_.client_log->say(level, peer, line, std::chrono::steady_clock::now());
+    };
+  }
+  environment.times = {.handshake_timeout = options_.handshake_timeout,
+                       .linger = options_.session_linger};
+  return environment;
+}
+
+Admission::Admitted ServerDriver::admit(Admission::SessionId id, Admission::PathId path,
+                                        std::string_view name,
+                                        std::optional<std::string_view> user) {
+  const std::lock_guard lock{mutex_};
+  const auto admitted = admission_.admit(id, path, name, user);
+  if (const auto found = sessions_.find(admitted.ends); found != sessions_.end()) {
+    asio::post(found->second->reactor().io(), [idle = found->second] { idle->end_if_idle(); });
+  }
+  return admitted;
+}
+
+void ServerDriver::forget_path(Admission::SessionId id, Admission::PathId path) {
+  std::shared_ptr<SessionHost> host;
+  {
+    const std::lock_guard lock{mutex_};
+    admission_.remove_path(id, path);
+    const auto found = sessions_.find(id);
+    if (found == sessions_.end()) return;
+    host = found->second;
+  }
+  host->forget(path);
+}
+
+void ServerDriver::forget_session(Admission::SessionId id) {
+  std::shared_ptr<SessionHost> host;  // destroyed outside the lock
+  const std::lock_guard lock{mutex_};
+  const auto found = sessions_.find(id);
+  if (found == sessions_.end()) return;
+  host = std::move(found->second);
+  past_repeats_ += host->repeats();
+  sessions_.erase(found);
+  admission_.remove(id);
+  session_gone_.notify_all();
+}
+
+}  // namespace rtrs

@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "rdma/transport/server/session_host.hpp"
+
+#include <boost/asio/post.hpp>
+#include <cerrno>
+#include <utility>
+
+#include "rdma/log_about.hpp"
+#include "rdma/transport/clock.hpp"
+
+namespace rtrs {
+
+namespace asio = boost::asio;
+
+SessionHost::SessionHost(Reactor& reactor, const ServerSessionOptions& options,
+                         ServerHandler& handler, std::string peer, Identity identity,
+                         SessionEnvironment environment)
+    : reactor_{reactor},
+      environment_{std::move(environment)},
+      machine_{options, environment_.times, handler, *this},
+      alarm_{reactor.io()} {
+  session().reactor = &reactor;
+  session().peer = std::move(peer);
+  session().identity = std::move(identity);
+}
+
+SessionHost::~SessionHost() = default;
+
+void SessionHost::log(LogLevel level, const char* event, const std::string& text) const {
+  if (!environment_.log) return;
+  const ServerSession& session = machine_.session();
+  const std::string name = session.name.empty() ? "" : " '" + session.name + "'";
+  const LogAbout about{{.event = event, .session = session.name}};
+  environment_.log(level, "session" + name + " from " + session.peer + ": " + text);
+}
+
+/// A client with a path that leads here by mistake comes again and again, and leaves when it
+/// notices: that is logged once.
+void SessionHost::pass_on(LogLevel level, const std::string& line) {
+  const bool known = level == LogLevel::info && in_vain_ && session().items().empty();
+  environment_.log(known ? LogLevel::debug : level, line);
+}
+
+void SessionHost::report(const ServerEvent& event) {
+  machine_.handle(event, now());
+  set_alarm();
+}
+
+void SessionHost::set_alarm() {
+  const Instant due = machine_.next_deadline();
+  if (due == std::exchange(alarm_at_, due)) return;
+  if (due == Instant::max()) return alarm_.cancel();
+  alarm_.set(due - now(), [this] {
+    alarm_at_ = Instant::max();
+    machine_.handle_timeout(now());
+    set_alarm();
+  });
+}
+
+PathHost& SessionHost::add_path(const Arrival& arrival, const std::string& peer) {
+  const PathId path = arrival.path;
+  ServerPathHooks hooks;
+  hooks.report = [this](const ServerEvent& event) { report(event); };
+  hooks.on_closing = [this, path](bool over) { environment_.on_path_closing(path, over); };
+  hooks.on_shrunk = [this, path](std::uint64_t held) { environment_.on_path_shrunk(path, held); };
+  hooks.on_gone = [this, path] { environment_.on_path_gone(path); };
+  hooks.on_connection_closed = environment_.on_connection_closed;
+  hooks.on_auth_refused = [this, entrance = arrival.options.entrance](AuthRefusal refusal) {
+    environment_.on_auth_refused(std::move(refusal), entrance);
+  };
+  if (environment_.log) {
+    hooks.log = [this](LogLevel level, const std::string& line) { pass_on(level, line); };
+  }
+  ServerMachine::Path& place = machine_.add(path, arrival.options, now());
+  set_alarm();
+  auto host = std::make_unique<PathHost>(reactor_, machine_, place, peer, std::move(hooks));
+  return *(paths_[path] = std::move(host));
+}
+
+void SessionHost::add(const Arrival& arrival, std::unique_ptr<Incoming> incoming) {
+  if (!machine_.takes(arrival.path, arrival.new_path)) {
+    // The client sees its connection closed and tries again.
+    environment_.on_connection_closed();
+    if (arrival.new_path) environment_.on_path_gone(arrival.path);
+    return;
+  }
+  PathHost& path = arrival.new_path ? add_path(arrival, incoming->peer) : *paths_.at(arrival.path);
+  path.add(arrival.cid, std::move(incoming));
+}
+
+void SessionHost::forget(PathId path) {
+  paths_.erase(path);
+  machine_.forget(path);
+}
+
+Admission::Admitted SessionHost::admit(PathId id, std::string_view name) {
+  const PathHost& path = *paths_.at(id);
+  // Its key may have gone while it shook hands. A reload ends the sessions that it finds.
+  for (const Identity& user : path.identities()) {
+    if (const std::string why = environment_.withdrawn(user); !why.empty()) {
+      path.tell_auth_refused(why);
+      return {.why_not = "its key or certificate was withdrawn", .error = EACCES};
+    }
+  }
+  const Admission::Admitted admitted = environment_.admit(id, name, path.user());
+  if (admitted.other_user) path.tell_auth_refused(admitted.why_not);
+  return admitted;
+}
+
+void SessionHost::let_others_go() {
+  asio::post(reactor_.io(), [this] { report({.kind = ServerEvent::Kind::others_went}); });
+}
+
+void SessionHost::lingers() {
+  const bool again = std::exchange(in_vain_, session().items().empty());
+  if (!in_vain_) {
+    log(LogLevel::info, "session_waits",
+        "no path is left; the session waits for the client to come back");
+  } else if (!again) {
+    log(LogLevel::info, "session_waits",
+        "the client left with nothing open (does a path of it lead here by mistake?); "
+        "the session waits for it, and is silent when that happens again");
+  }
+}
+
+void SessionHost::forgotten() {
+  if (!in_vain_)
+    log(LogLevel::info, "session_forgotten",
+        "the client has not come back; the session is forgotten");
+}
+
+void SessionHost::gone() {
+  const auto& repeats = this->repeats();
+  if (repeats.attached + repeats.answered + repeats.dropped > 0) {
+    log(LogLevel::info, "requests_repeated",
+        "of the requests that were sent again, " + std::to_string(repeats.attached) +
+            " were still executing, " + std::to_string(repeats.answered) + " had ended and " +
+            std::to_string(repeats.dropped) + " came too late");
+  }
+  environment_.on_gone();
+}
+
+ServerSessionStatus SessionHost::status() {
+  ServerSessionStatus status{.name = session().name,
+                             .uuid = session().options().uuid,
+                             .identity = session().identity,
+                             .features = session().options().features,
+                             .paths = {},
+                             .requests = session().executing(),
+                             .repeats = session().repeats(),
+                             .items = session().items()};
+  for (const auto& [id, path] : paths_) {
+    if (path->open()) status.paths.push_back(path->status());
+  }
+  return status;
+}
+
+void SessionHost::close(const std::string& why) {
+  report(
+      {.kind = ServerEvent::Kind::end_all, .end = {.kind = PathEnd::Kind::command, .text = why}});
+}
+
+void SessionHost::close_path(const std::string& peer, const std::string& why) {
+  for (auto& [id, path] : paths_) {
+    if (!path->open() || path->status().peer != peer) continue;
+    report({.kind = ServerEvent::Kind::end_path,
+            .path = id,
+            .end = {.kind = PathEnd::Kind::command, .text = why}});
+  }
+}
+
+}  // namespace rtrs

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// One session of a server in operation: its paths on its reactor.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "rdma/core/server/machine.hpp"
+#include "rdma/server.hpp"
+#include "rdma/transport/alarm.hpp"
+#include "rdma/transport/server/path_host.hpp"
+
+namespace rtrs {
+
+/// The server's functions and settings for a session.
+struct SessionEnvironment {
+  using PathId = Admission::PathId;
+
+  /// `user`: proven by the path, if it had to.
+  std::function<Admission::Admitted(PathId, std::string_view name,
+                                    std::optional<std::string_view> user)>
+      admit;
+  /// Why a user who has proven to be one is none any more; "" = it still is.
+  std::function<std::string(const Identity&)> withdrawn;
+  std::function<void(PathId, bool over)> on_path_closing;  ///< over: and the session is over
+  std::function<void(PathId, std::uint64_t held)> on_path_shrunk;  ///< see ServerPathHooks
+  std::function<void(PathId)> on_path_gone;  ///< answer with forget(), from a later event
+  std::function<void()> on_idle;             ///< it lingers, and nothing executes
+  std::function<void()> on_gone;  ///< nothing is left; the host may be destroyed from a later event
+  std::function<void()> on_connection_closed;  ///< once per connection
+  /// At the entrance of this number; its address is to be added.
+  std::function<void(AuthRefusal, unsigned entrance)> on_auth_refused;
+  Log log;
+  ServerMachineOptions times;
+};
+
+/// A connection that was accepted, and where it belongs.
+struct Arrival {
+  Admission::PathId path = 0;
+  bool new_path = false;
+  std::uint16_t cid = 0;
+  ServerPathOptions options;
+};
+
+/// Threads: its reactor, except the constructor.
+class SessionHost final : public ServerExecutor {
+ public:
+  using PathId = Admission::PathId;
+
+  SessionHost(Reactor& reactor, const ServerSessionOptions& options, ServerHandler& handler,
+              std::string peer, Identity identity, SessionEnvironment environment);
+  ~SessionHost();
+  SessionHost(const SessionHost&) = delete;
+  SessionHost& operator=(const SessionHost&) = delete;
+
+  Reactor& reactor() { return reactor_; }
+
+  void add(const Arrival& arrival, std::unique_ptr<Incoming> incoming);
+  /// A path that is half open makes room for another one.
+  void turn_away(PathId path) { report({.kind = ServerEvent::Kind::make_room, .path = path}); }
+  /// A path is gone.
+  void forget(PathId path);
+  /// No more requests are read; ends as soon as everything is answered.
+  void drain() { report({.kind = ServerEvent::Kind::drain}); }
+  void close(const std::string& why);
+  /// That of this address, if it is one of this session's.
+  void close_path(const std::string& peer, const std::string& why);
+  /// Sets the access of the paths that came in by a listener.
+  void set_access(unsigned entrance, wire::PathAccess access) {
+    session().set_access(entrance, access);
+  }
+  /// Of one user only.
+  bool is(const wire::Uuid& uuid, const std::string& user) const {
+    return machine_.session().options().uuid == uuid && machine_.session().identity.name == user;
+  }
+  ServerSessionStatus status();
+  const Repeats& repeats() const { return machine_.session().repeats(); }
+  /// Another session may have its resources.
+  void end_if_idle() { session().end_if_idle(); }
+
+ private:
+  // The decisions about it
+  Admission::Admitted admit(PathId path, std::string_view name) override;
+  void let_others_go() override;
+  void lingers() override;
+  void forgotten() override;
+  void idle() override { environment_.on_idle(); }
+  void gone() override;
+
+  ServerSession& session() { return machine_.session(); }
+  void report(const ServerEvent& event);
+  void set_alarm();
+  PathHost& add_path(const Arrival& arrival, const std::string& peer);
+  void log(LogLevel level, const char* event, const std::string& text) const;
+  void pass_on(LogLevel level, const std::string& line);
+
+  Reactor& reactor_;
+  SessionEnvironment environment_;
+  ServerMachine machine_;
+  std::map<PathId, std::unique_ptr<PathHost>> paths_;
+  Alarm alarm_;
+  Instant alarm_at_ = Instant::max();
+  bool in_vain_ = false;  ///< the client came and left with nothing open
+};
+
+}  // namespace rtrs
