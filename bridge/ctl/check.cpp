@@ -243,16 +243,19 @@ class Examiner {
   void examine_server(const CtlReport& report) {
     const std::string program = report.program.name;
     const bool all = is_meant({program});
+    std::set<std::string> exports;
     for (const CtlJson& each : list_at(report.status, "exports")) {
       const std::string name = text_at(each, "export"), trouble = text_at(each, "trouble");
       if (!all && !is_meant({name})) continue;
       ++exports_;
+      exports.insert(name);
       if (text_at(each, "state") == "shrunk") find(CtlHealth::critical, "export", name, trouble);
       if (text_at(each, "state") == "shrunk") continue;
       if (text_at(each, "state") != "waiting" && trouble.empty()) continue;
       find(CtlHealth::critical, "export", name,
            "it waits for its storage" + (trouble.empty() ? "" : ": " + trouble));
     }
+    count_clients(report.status, all, exports);
     if (!all) return;
     for (const CtlJson& each : list_at(report.status, "listeners")) {
       if (text_at(each, "state") != "waiting") continue;
@@ -263,6 +266,30 @@ class Examiner {
       const std::string trouble = text_at(report.status, part);
       if (!trouble.empty()) find(CtlHealth::warning, part, program, trouble);
     }
+  }
+
+  /// The sessions that clients have here, their paths and what they have open, as `server list` has
+  /// them. A client that is away is no trouble of the server.
+  void count_clients(const CtlJson& status, bool all, const std::set<std::string>& exports) {
+    std::set<std::string> sessions;
+    for (const CtlJson& session : list_at(status, "sessions")) {
+      const std::string name = text_at(session, "session");
+      if (all || is_meant({name})) sessions.insert(name);
+    }
+    for (const CtlJson& device : list_at(status, "devices")) {
+      const std::string session = text_at(device, "session");
+      const bool by_export = exports.contains(text_at(device, "device"));
+      if (by_export || sessions.contains(session)) ++devices_;
+      if (by_export) sessions.insert(session);
+    }
+    for (const CtlJson& path : list_at(status, "paths")) {
+      if (!sessions.contains(text_at(path, "session"))) continue;
+      ++paths_;
+      if (text_at(path, "state") == "connected") ++paths_up_;
+    }
+    sessions_ += static_cast<std::uint64_t>(std::ranges::count_if(
+        list_at(status, "sessions"),
+        [&](const CtlJson& session) { return sessions.contains(text_at(session, "session")); }));
   }
 
   // ---- The verdict ------------------------------------------------------------------------------

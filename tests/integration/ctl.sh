@@ -464,6 +464,23 @@ assert {finding["kind"] for finding in check["findings"]} == {"session", "device
 is_critical() { [[ $(ctl check | head -n 1) == "RNBD CRITICAL - "* ]] && { ctl check >said || true; }; }
 it "check tells monitoring of paths that are down, devices that wait and storage that is not there" checks
 
+# The bridge cannot be asked, as on a machine that only serves.
+counts_clients() {
+  two_programs
+  rm root/run/rnbd/disk0.control
+  status_of 0 "${ctl_command[@]}" --root "$root" server check
+  says said '^RNBD OK - 1 session, 1 of 1 path up, 1 device, 2 exports | sessions=1 paths=1 paths_up=1 devices=1 exports=2 '
+  status_of 0 "${ctl_command[@]}" --root "$root" check disk0
+  says said '^RNBD OK - 1 session, 1 of 1 path up, 1 device, 1 export '
+  status_of 0 "${ctl_command[@]}" --root "$root" check vol1
+  says said '^RNBD OK - 0 sessions, 0 of 0 paths up, 0 devices, 1 export '
+  stop client
+  stop bridge
+  eventually 20 nobody_comes
+}
+nobody_comes() { [[ $(ctl server check | head -n 1) == "RNBD OK - 0 sessions, 0 of 0 paths up, 0 devices, 2 exports "* ]]; }
+it "check of a server counts the sessions that write to it, and none when they have gone" counts_clients
+
 # ---- map ------------------------------------------------------------------------------------------
 
 # stand_ins: programs instead of systemctl and rnbd-bridge, which write what they are told into

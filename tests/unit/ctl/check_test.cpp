@@ -142,6 +142,27 @@ TEST_CASE("an export that waits for its storage is critical, a listener that wai
   CHECK(world.named("disk0").health == CtlHealth::ok);
 }
 
+TEST_CASE("a server's check counts the sessions of its clients, their paths and devices") {
+  World world;
+  world.bridge = nullptr;
+  world.store["sessions"] = CtlJson::parse(R"([{"session": "vm1"}, {"session": "vm2"}])");
+  world.store["paths"] = CtlJson::parse(R"([
+    {"session": "vm1", "client": "10.0.0.2:1", "state": "connected"},
+    {"session": "vm1", "client": "10.0.0.2:2", "state": "connected"},
+    {"session": "vm2", "client": "10.0.0.3:1", "state": "connected"}])");
+  world.store["devices"] = CtlJson::parse(R"([
+    {"session": "vm1", "device": "vol1"}, {"session": "vm2", "device": "vol1"},
+    {"session": "vm2", "device": "vol2"}])");
+  const CtlAction server{.verb = CtlVerb::check, .side = CtlSide::server};
+  CHECK(
+      says(world.check(server), "RNBD OK - 2 sessions, 3 of 3 paths up, 3 devices, 2 exports | "));
+  CHECK(says(world.named("vm1"), "RNBD OK - 1 session, 2 of 2 paths up, 1 device, 0 exports | "));
+  CHECK(says(world.named("vol2"), "RNBD OK - 1 session, 1 of 1 path up, 1 device, 1 export | "));
+  CHECK(world.named("vm3").health == CtlHealth::unknown);
+  const CtlAction client{.verb = CtlVerb::check, .side = CtlSide::client};
+  CHECK(says(world.check(client), " 0 sessions, "));
+}
+
 TEST_CASE("storage that has shrunk beneath an export is critical, at both ends") {
   World world;
   world.store["exports"][1]["state"] = "shrunk";
