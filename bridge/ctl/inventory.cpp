@@ -11,34 +11,6 @@ namespace {
 using Rows = std::vector<CtlJson>;
 
 constexpr std::uint64_t kSector = 512;  ///< bytes
-constexpr CtlKind kText = CtlKind::text, kNumber = CtlKind::number, kCount = CtlKind::count,
-                  kBytes = CtlKind::bytes;
-
-constexpr CtlField kDeviceFields[] = {
-    {"sessname", kText, true}, {"mapping_path", kText, true}, {"devname", kText, true},
-    {"devpath", kText, false}, {"state", kText, true},        {"access_mode", kText, true},
-    {"size", kBytes, false},   {"rx_sect", kCount, false},    {"tx_sect", kCount, false},
-    {"users", kNumber, true},  {"openers", kText, false},     {"uuid", kText, false},
-    {"program", kText, false}, {"hostname", kText, true},     {"direction", kText, true},
-    {"trouble", kText, true},
-};
-constexpr CtlField kSessionFields[] = {
-    {"sessname", kText, true},       {"path_cnt", kCount, false},  {"act_path_cnt", kCount, false},
-    {"state", kText, true},          {"path_uu", kText, true},     {"mp", kText, false},
-    {"mp_short", kText, true},       {"tx_bytes", kBytes, true},   {"rx_bytes", kBytes, true},
-    {"inflights", kCount, false},    {"reconnects", kCount, true}, {"srvname", kText, false},
-    {"hostname", kText, true},       {"program", kText, false},    {"direction", kText, true},
-    {"paths", CtlKind::paths, true}, {"trouble", kText, true},
-};
-constexpr CtlField kPathFields[] = {
-    {"sessname", kText, true},      {"pathname", kText, false},   {"hca_name", kText, true},
-    {"hca_port", kText, true},      {"src_addr", kText, false},   {"dst_addr", kText, true},
-    {"state", kText, true},         {"tx_bytes", kBytes, true},   {"rx_bytes", kBytes, true},
-    {"inflights", kCount, true},    {"reconnects", kCount, true}, {"requests", kCount, false},
-    {"preference", kNumber, false}, {"access", kText, false},     {"latency_us", kNumber, false},
-    {"security", kText, false},     {"program", kText, false},    {"direction", kText, true},
-    {"trouble", kText, true},
-};
 
 constexpr std::pair<std::string_view, std::string_view> kShortPolicies[] = {
     {"round-robin", "rr"}, {"min-inflight", "mi"}, {"min-latency", "ml"}};
@@ -412,12 +384,6 @@ void add_orphans(CtlInventory& inventory, const std::vector<CtlReport>& reports,
 }
 
 }  // namespace
-
-std::span<const CtlField> fields_of(CtlObject object) {
-  if (object == CtlObject::device) return kDeviceFields;
-  if (object == CtlObject::session) return kSessionFields;
-  return kPathFields;
-}
 
 CtlInventory take_inventory(const std::vector<CtlReport>& reports,
                             const std::vector<KernelDevice>& kernel_devices, CtlSide side) {

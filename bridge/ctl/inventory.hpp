@@ -31,7 +31,8 @@ enum class CtlKind : std::uint8_t { text, number, count, bytes, paths };
 struct CtlField {
   std::string_view name;
   CtlKind kind;
-  bool usual;  ///< shown when nobody asks for certain ones
+  bool usual;                     ///< shown when nobody asks for certain ones
+  std::string_view meaning = {};  ///< a sentence with its unit
 };
 
 /// In the order in which they are shown.

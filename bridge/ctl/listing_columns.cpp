@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
+#include <utility>
 
 #include "bridge/client/closest.hpp"
 #include "bridge/protocol/printable.hpp"
@@ -33,11 +34,14 @@ std::vector<std::string> names_in(std::string_view list) {
   return names;
 }
 
+bool changes_columns(std::string_view word) {
+  return word.starts_with('+') || word.starts_with('-');
+}
+
 /// Changes columns as a word, "a,b", "+a" or "-a", wants it. "" or the mistake.
 std::string apply_word(CtlObject object, std::string_view word, CtlColumns& columns) {
   const char sign = word.front();
-  const bool changes = sign == '+' || sign == '-';
-  if (!changes) columns.clear();
+  const bool changes = changes_columns(word);
   for (const std::string& name : names_in(word.substr(changes ? 1 : 0))) {
     const CtlField* field = find_field(object, name);
     if (field == nullptr) return complaint_about_field(object, name);
@@ -124,7 +128,10 @@ const CtlField* find_field(CtlObject object, std::string_view name) {
 tl::expected<CtlColumns, std::string> columns_of(const CtlAction& action, CtlObject object,
                                                  const std::vector<CtlJson>& rows, bool all) {
   CtlColumns columns = usual_columns(action, object, rows, all || action.all_fields);
+  bool chosen = false;
   for (const std::string& word : action.fields) {
+    // The first one takes the place of the usual ones; "a b" is "a,b".
+    if (!changes_columns(word) && !std::exchange(chosen, true)) columns.clear();
     if (std::string wrong = apply_word(object, word, columns); !wrong.empty()) {
       return tl::unexpected(wrong);
     }

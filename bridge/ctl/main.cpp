@@ -61,6 +61,9 @@ constexpr const char* kExamples = R"(Examples:
     rnbd-ctl server list
     rnbd-ctl server close disk0 --force
 
+  Who has a disk of this machine mounted or open? See openers
+    rnbd-ctl show disk0
+
   Is all well? For monitoring, as Nagios has it
     rnbd-ctl check
 

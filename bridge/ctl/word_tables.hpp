@@ -48,7 +48,7 @@ inline constexpr VerbWord kVerbs[] = {
      "What all running programs have, in one table."},
     {"ls", CtlVerb::list, 0, 0, 0, "", ""},
     {"show", CtlVerb::show, 1, 1, kAnything, "[client|server] show [device|session|path] NAME",
-     "All about one of them."},
+     "All about one of them, also who has it open."},
     {"check", CtlVerb::check, 0, 256, kClient | kServer, "[client|server] check [NAME...]",
      "Whether all is well, for monitoring: exit status 0, 1, 2 or 3 as Nagios has it."},
     {"map", CtlVerb::map, 1, 1, kClient | kDevice,

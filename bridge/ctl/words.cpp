@@ -225,6 +225,8 @@ class Reader {
 
   Parsed finish() {
     if (helps_) {
+      const bool lists = verb_ != nullptr && (kOfLists & bit_of(verb_->verb)) != 0;
+      if (lists) return CtlAction{.topic = verb_->verb, .object = action_.object};
       if (verb_ != nullptr) return CtlAction{.topic = verb_->verb};
       return CtlAction{.side = action_.side, .object = action_.object};
     }

@@ -45,7 +45,7 @@ struct CtlAction {
   CtlSide side = CtlSide::both;
   std::optional<CtlObject> object = {};
   std::vector<std::string> names = {};  ///< whatever the verb is about
-  /// "a,b" or "+a" or "-a", in the order of the command line.
+  /// "a,b" or "+a" or "-a", in the order of the command line. "a" "b" is "a,b".
   std::vector<std::string> fields = {};
   CtlFormat format = CtlFormat::table;
   char unit = '\0';  ///< one of kCtlUnits; 0: for people the one that fits, else bytes
@@ -82,8 +82,8 @@ bool begins_with_ctl_word(const std::vector<std::string>& words);
 /// Errors: a sentence that says what to write instead.
 tl::expected<CtlAction, std::string> parse_ctl_words(const std::vector<std::string>& words);
 
-/// All verbs and words with what they do; of `help path` or `help client` those about it; of a
-/// topic one verb with the words that belong to it.
+/// All verbs and words with what they do; of `help path` or `help client` those about it. A topic is
+/// one verb, with the words that belong to it, and the fields of its object or of all.
 std::string help_on_ctl_words(const CtlAction& help = {});
 /// The line that mounts the disk of the mapping NAME at boot. Source: fstab(5), systemd.mount(5).
 std::string fstab_line(const std::string& name);

@@ -12,6 +12,8 @@ namespace {
 
 using namespace ctl_words;
 
+constexpr std::size_t kWidthOfField = 17;
+
 std::string two_columns(std::string_view left, std::string_view right) {
   constexpr std::size_t kWidth = 12;
   std::string line = "  " + std::string{left};
@@ -46,6 +48,19 @@ std::string title_of(const CtlAction& help) {
   return "Commands for all running programs:\n";
 }
 
+/// A line for each field with what it means; a star behind those that are usual, if not all are
+/// shown.
+std::string fields_explained(CtlObject object, bool all) {
+  std::string text = "\nFields of a " + std::string{name_of(object)} +
+                     (all ? ":\n" : ", those with a star unless you choose others:\n");
+  for (const CtlField& field : fields_of(object)) {
+    std::string line = "  " + std::string{field.name} + (field.usual && !all ? "*" : "");
+    line.resize(kWidthOfField, ' ');
+    text += line + std::string{field.meaning} + "\n";
+  }
+  return text;
+}
+
 /// The names of fields, several in a line; a star behind those that are usual.
 std::string fields_in_lines(CtlObject object) {
   constexpr std::size_t kWidth = 98;
@@ -61,22 +76,35 @@ std::string fields_in_lines(CtlObject object) {
   return text + line + "\n";
 }
 
+constexpr const char* kOpenersHelp =
+    "\nWho has it open? `rnbd-ctl show NAME` tells the mounts and processes of this machine that "
+    "have"
+    "\na disk of the kernel, as openers; so does `list +openers`, which takes time for each disk."
+    "\n`rnbd-ctl server list` tells the hosts that have an export.\n";
+
 /// Words that the tables of words do not have.
-std::string others_about(std::uint32_t verbs) {
+std::string others_about(const CtlAction& help, std::uint32_t verbs) {
   std::string text;
   if ((verbs & kOfLists) != 0) {
-    text += two_columns("a,b +a -a", "These fields; besides the usual ones; not these.");
+    text += two_columns("a,b +a -a",
+                        "These fields, also with blanks between them; besides the usual ones; not "
+                        "these.");
     text += two_columns("B K M G T", "Sizes in this unit.");
   }
   if ((verbs & kOfMap) != 0) {
     text += two_columns("--", "map: what follows are options of rnbd-bridge.");
   }
-  if ((verbs & kOfLists) != 0) {
+  if ((verbs & kOfLists) == 0) return text;
+  if (help.topic) text += kOpenersHelp;
+  if (!help.topic) {
     text +=
-        "\nFields, those with a star unless you choose others; a table leaves out what is empty:\n";
-    for (const CtlObject object : {CtlObject::device, CtlObject::session, CtlObject::path}) {
-      text += fields_in_lines(object);
-    }
+        "\nFields, which `list help` explains, those with a star unless you choose others; a table "
+        "leaves\nout what is empty:\n";
+  }
+  for (const CtlObject object : {CtlObject::device, CtlObject::session, CtlObject::path}) {
+    if (help.object && *help.object != object) continue;
+    text += help.topic ? fields_explained(object, help.topic == CtlVerb::show)
+                       : fields_in_lines(object);
   }
   return text;
 }
@@ -116,7 +144,7 @@ std::string help_on_ctl_words(const CtlAction& help) {
     const std::string gap = option.value.empty() ? "" : " ";
     text += two_columns(std::string{option.word} + gap + std::string{option.value}, option.help);
   }
-  text += others_about(verbs);
+  text += others_about(help, verbs);
   if (help.topic == CtlVerb::map) text += kBootHelp + fstab_line("NAME") + "\n";
   if (!help.topic && meant == kServer) {
     text +=

@@ -613,6 +613,9 @@ alone() {
   echo 43:7 >root/sys/block/nbd7/dev
   mapping 0 show nbd7
   says said '^openers: +mounted at /mnt$'
+  mapping 0 show nbd7 users openers
+  says said '^users: +'
+  says said '^openers: +mounted at /mnt$'
   mapping 0 list devname,openers
   says said '^nbd7 +mounted at /mnt$'
   : >root/proc/self/mountinfo

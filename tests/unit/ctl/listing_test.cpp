@@ -110,6 +110,10 @@ TEST_CASE("fields are chosen, added and left out") {
   CHECK(shown("list mapping_path,size noheaders nototals B server") == "vol1  1073741824\n");
   CHECK(shown("client list sessions csv sessname +path_cnt -sessname") == "path_cnt\n2\n1\n");
   CHECK(shown("show disk0 device state") == "state:  open\n");
+  CHECK(shown("show disk0 device state users openers") ==
+        shown("show disk0 device state,users,openers"));
+  CHECK(shown("client list csv mapping_path -mapping_path state,users devname")
+            .starts_with("state,users,devname\n"));
   CHECK(shown("show session web1@store tx_bytes") == "tx_bytes:  1.5G\n");
   CHECK(shown("show session web1@store tx_bytes M") == "tx_bytes:  1536\n");
   CHECK(shown("show session web1@store tx_bytes,rx_bytes csv G") == "tx_bytes,rx_bytes\n1.5,0\n");

@@ -4,6 +4,8 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <fstream>
+#include <iterator>
 #include <sstream>
 
 #include "bridge/ctl/inventory.hpp"
@@ -33,6 +35,7 @@ TEST_CASE("command lines become what they ask for") {
       {"help", {}},
       {"list help", {.topic = kList}},
       {"show --help", {.topic = kShow}},
+      {"list sessions help", {.topic = kList, .object = kSession}},
       {"show help", {.topic = kShow}},
       {"map help", {.topic = CtlVerb::map}},
       {"unmap help", {.topic = CtlVerb::unmap}},
@@ -327,14 +330,64 @@ TEST_CASE("the help on a side or an object has its commands, and no others") {
   CHECK(has({.object = kSession}, "recover"));
 }
 
-TEST_CASE("the help on lists has the names of all fields") {
-  const std::string help = help_on_ctl_words({.topic = kList});
+/// Whether a line of it has this field with its meaning, and ends in column 100 at most.
+bool explains(const std::string& help, const CtlField& field, bool stars = true) {
+  const std::string field_name = std::string{field.name} + (stars && field.usual ? "*" : "");
+  std::istringstream lines{help};
+  for (std::string line; std::getline(lines, line);) {
+    std::istringstream words{line};
+    std::string name, meaning;
+    words >> name >> std::ws;
+    std::getline(words, meaning);
+    if (name == field_name && meaning == field.meaning) return line.size() <= 100;
+  }
+  return false;
+}
+
+TEST_CASE("the help on lists explains every field, that on all commands has its name") {
   for (const CtlObject object : {kDevice, kSession, kPath}) {
     for (const CtlField& field : fields_of(object)) {
       CAPTURE(field.name);
-      CHECK(help.find(" " + std::string{field.name} + (field.usual ? "*" : "")) !=
+      CHECK(field.meaning.ends_with('.'));
+      CHECK((field.kind != CtlKind::bytes || field.meaning.starts_with("Bytes ")));
+      CHECK(explains(help_on_ctl_words({.topic = kList}), field));
+      CHECK(explains(help_on_ctl_words({.topic = kShow}), field, /*stars=*/false));
+      CHECK(explains(help_on_ctl_words({.topic = kList, .object = object}), field));
+      CHECK(help_on_ctl_words().find(" " + std::string{field.name} + (field.usual ? "*" : "")) !=
             std::string::npos);
     }
+  }
+  CHECK(help_on_ctl_words({.topic = kList, .object = kPath}).find("mapping_path") ==
+        std::string::npos);
+}
+
+/// The lists of the man page, as the table of fields makes them.
+std::string fields_for_manual() {
+  std::string text;
+  for (const CtlObject object : {kDevice, kSession, kPath}) {
+    text += "=head2 Fields of a " + std::string{name_of(object)} + "\n\n=over 4\n\n";
+    for (const CtlField& field : fields_of(object)) {
+      text += "=item B<" + std::string{field.name} + ">\n\n" + std::string{field.meaning} + "\n\n";
+    }
+    text += "=back\n\n";
+  }
+  return text;
+}
+
+TEST_CASE("the man page says of each field what the help says") {
+  std::ifstream file{RNBD_MANUAL};
+  const std::string manual{std::istreambuf_iterator<char>{file}, {}};
+  const std::size_t begin = manual.find("=head2 Fields of a device");
+  const std::size_t end = manual.find("=head2 Values of fields");
+  REQUIRE(begin != std::string::npos);
+  REQUIRE(end != std::string::npos);
+  CHECK(manual.substr(begin, end - begin) == fields_for_manual());
+}
+
+TEST_CASE("the help on lists and on show says where it is found who has a disk open") {
+  for (const CtlVerb verb : {kList, kShow}) {
+    CHECK(help_on_ctl_words({.topic = verb}).find("Who has it open? `rnbd-ctl show NAME`") !=
+          std::string::npos);
   }
 }
 
