@@ -17,6 +17,15 @@ constexpr int kBacklog = 128;
 
 std::string reason(int error) { return strerrordesc_np(error); }
 
+/// A service manager makes those of /run, which are gone after a boot.
+std::string advice_on_missing(const std::filesystem::path& directory) {
+  const std::string name = directory.string();
+  const bool of_run = directory.parent_path() == "/run";
+  return "there is no directory " + name + "; create it (mkdir " + name +
+         (of_run ? ", or RuntimeDirectory=" + directory.filename().string() + " in its unit" : "") +
+         "), or name another one";
+}
+
 /// The reason why a new socket must not replace the existing file; null if it is a stale socket.
 const char* why_not_replace(const sockaddr_un& address) {
   struct stat status;
@@ -68,10 +77,7 @@ tl::expected<int, std::string> listen_on_unix_socket(const std::string& path, mo
   };
   int error = bind();
   std::string advice = "name a file in a directory that is there, and that you may write to";
-  if (error == ENOENT) {
-    const std::string directory = std::filesystem::path{path}.parent_path().string();
-    advice = "there is no directory " + directory + "; create it, or name another one";
-  }
+  if (error == ENOENT) advice = advice_on_missing(std::filesystem::path{path}.parent_path());
   if (error == EADDRINUSE) {
     if (const char* reason_to_stay = why_not_replace(address); reason_to_stay != nullptr) {
       advice = reason_to_stay;

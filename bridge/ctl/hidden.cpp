@@ -66,7 +66,8 @@ bool is_path_of(const std::string& path, const CtlProgram& program) {
   return path == program.socket || (!path.starts_with('/') && program.socket.ends_with('/' + path));
 }
 
-std::string text_about(Kind kind, const std::string& process, const std::string& control) {
+std::string text_about(const std::string& root, Kind kind, const std::string& process,
+                       const std::string& control) {
   const std::string name = kind == Kind::server   ? "rnbd-server"
                            : kind == Kind::bridge ? "rnbd-bridge"
                                                   : "nbdkit";
@@ -77,7 +78,12 @@ std::string text_about(Kind kind, const std::string& process, const std::string&
   const std::string option = kind == Kind::server   ? "--control /run/rnbd-server/control"
                              : kind == Kind::bridge ? "--control /run/rnbd/NAME.control"
                                                     : "control=/run/rnbd/NAME.control";
-  return who + "it has no control socket; start it with " + option;
+  // Programs do not make it: most of those that are missing are spelt wrong.
+  const std::string folder = kind == Kind::server ? "/run/rnbd-server" : "/run/rnbd";
+  std::error_code ignored;
+  const bool is_there = fs::is_directory(root + folder, ignored);
+  return who + "it has no control socket; " + (is_there ? "" : "mkdir " + folder + ", and ") +
+         "start it with " + option;
 }
 
 }  // namespace
@@ -107,7 +113,8 @@ std::vector<HiddenProgram> find_hidden_programs(const std::string& root,
                               }));
     }
     if (is_known) continue;
-    hidden.push_back({kind == Kind::server, text_about(kind, process, control_in(arguments))});
+    hidden.push_back(
+        {kind == Kind::server, text_about(root, kind, process, control_in(arguments))});
   }
   return hidden;
 }

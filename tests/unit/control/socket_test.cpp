@@ -142,7 +142,13 @@ TEST_CASE("a socket that was left behind is replaced, what is in use or no socke
     const std::string directory = folder.path() + ".d";
     const auto socket = ControlSocket::open(directory + "/control", echo);
     REQUIRE_FALSE(socket);
-    CHECK(socket.error().find("there is no directory " + directory) != std::string::npos);
+    CHECK(socket.error().find("there is no directory " + directory + "; create it (mkdir " +
+                              directory + "), or name another one") != std::string::npos);
+    const auto of_run = ControlSocket::open("/run/no-rnbd.d/control", echo);
+    REQUIRE_FALSE(of_run);
+    CHECK(
+        of_run.error().find("(mkdir /run/no-rnbd.d, or RuntimeDirectory=no-rnbd.d in its unit)") !=
+        std::string::npos);
     CHECK(::access(directory.c_str(), F_OK) != 0);
   }
   SUBCASE("in use") {

@@ -23,6 +23,7 @@ struct Processes {
            "0000: 00000002 00000000 00010000 0001 01 11 /run/rnbd/disk0.control\n"
            "0000: 00000002 00000000 00010000 0001 01 12 run/rnbd-server/control\n"
            "0000: 00000002 00000000 00010000 0001 01 13\n";
+    fs::create_directories(root / "run/rnbd-server");
   }
   ~Processes() { fs::remove_all(root); }
   Processes(const Processes&) = delete;
@@ -68,7 +69,7 @@ TEST_CASE("who has no such socket is told, with what to do about it") {
         "rnbd-bridge, process 21, is not shown: its control socket is elsewhere; ask it with "
         "rnbd-ctl /tmp/c status");
   CHECK(only({"nbdkit", "-f", "rnbd", "uri=x"})
-            .find("start it with control=/run/rnbd/NAME.control") != std::string::npos);
+            .ends_with("; mkdir /run/rnbd, and start it with control=/run/rnbd/NAME.control"));
   CHECK(only({"nbdkit", "memory", "1M"}).empty());
 }
 
