@@ -21,6 +21,7 @@
 #include "bridge/ctl/discover.hpp"
 #include "bridge/ctl/hidden.hpp"
 #include "bridge/ctl/keys.hpp"
+#include "bridge/ctl/program_words.hpp"
 #include "bridge/ctl/programs.hpp"
 #include "bridge/ctl/top.hpp"
 #include "bridge/ctl/view.hpp"
@@ -38,11 +39,7 @@ constexpr const char* kDescription =
     "SOCKET is the control socket of rnbd-bridge or rnbd-server (--control) or of nbdkit's rnbd "
     "plugin (control=).\n"
     "Those in /run/rnbd are found by their names, and need not be named if there is one only.\n"
-    "COMMAND is one that the program knows; `help` lists them.\n"
-    "\n"
-    "rnbd-ctl keygen and rnbd-ctl certgen make keys, rnbd-ctl keys shows them and takes them away; "
-    "each\n"
-    "has a --help of its own.\n";
+    "COMMAND is one that the program knows. Every command has a --help of its own.\n";
 
 constexpr const char* kExamples = R"(Examples:
   Which disks does a server have, and who uses them?
@@ -194,9 +191,7 @@ std::string find_socket(Invocation& invocation) {
 }
 
 tl::expected<Invocation, EarlyExit> parse(int argc, const char* const* argv) {
-  CLI::App app{kDescription + ("\nCommands that need no SOCKET, each with a --help of its own:\n"
-                               "  discover URI  The exports of a server, and who has them.\n" +
-                               ctl_verbs_in_short()),
+  CLI::App app{kDescription + ("\nCommands that need no SOCKET:\n" + ctl_verbs_in_short()),
                "rnbd-ctl"};
   Invocation invocation;
   app.add_flag("--json", invocation.json, "Print the answer as it is, one line of JSON.");
@@ -241,6 +236,10 @@ int main(int argc, char** argv) {
     if (const auto status = rnbd::run_key_command(argc, argv)) return *status;
     if (const auto status = rnbd::run_discover(argc, argv)) return *status;
     if (const auto status = rnbd::run_ctl_words(argc, argv)) return *status;
+    if (const auto help = rnbd::help_on_program_word({argv + 1, argv + argc})) {
+      std::fputs(help->c_str(), stdout);
+      return 0;
+    }
     const auto invocation = rnbd::parse(argc, argv);
     if (invocation) return rnbd::run(*invocation);
     const rnbd::EarlyExit& early = invocation.error();

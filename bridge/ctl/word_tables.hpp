@@ -161,6 +161,9 @@ inline constexpr OptionWord kOptions[] = {
      [](CtlAction& action, Text value) { action.root = value; }},
 };
 
+/// A line of a help. A long left side has a line of its own.
+std::string two_columns(std::string_view left, std::string_view right);
+
 template <class Table>
 auto find_word(const Table& table, std::string_view word) {
   const auto* const end = std::end(table);

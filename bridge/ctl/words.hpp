@@ -82,12 +82,12 @@ bool begins_with_ctl_word(const std::vector<std::string>& words);
 /// Errors: a sentence that says what to write instead.
 tl::expected<CtlAction, std::string> parse_ctl_words(const std::vector<std::string>& words);
 
-/// All verbs and words with what they do; of `help path` or `help client` those about it. A topic is
-/// one verb, with the words that belong to it, and the fields of its object or of all.
+/// All verbs and words with what they do; of `help path` or `help client` those about it. A topic
+/// is one verb, with the words that belong to it, and the fields of its object or of all.
 std::string help_on_ctl_words(const CtlAction& help = {});
 /// The line that mounts the disk of the mapping NAME at boot. Source: fstab(5), systemd.mount(5).
 std::string fstab_line(const std::string& name);
-/// A line for each verb.
+/// A line for each verb, and for each command of a running program.
 std::string ctl_verbs_in_short();
 /// A verb of this or a similar name, or of the same meaning in nvme(1) or nbd-client(8), as "; did
 /// you mean map?"; "".

@@ -4,6 +4,7 @@
 
 #include "bridge/client/closest.hpp"
 #include "bridge/ctl/inventory.hpp"
+#include "bridge/ctl/program_words.hpp"
 #include "bridge/ctl/word_tables.hpp"
 #include "bridge/ctl/words.hpp"
 
@@ -13,13 +14,6 @@ namespace {
 using namespace ctl_words;
 
 constexpr std::size_t kWidthOfField = 17;
-
-std::string two_columns(std::string_view left, std::string_view right) {
-  constexpr std::size_t kWidth = 12;
-  std::string line = "  " + std::string{left};
-  line += left.size() > kWidth ? "\n      " : std::string(kWidth + 2 - left.size(), ' ');
-  return line + std::string{right} + "\n";
-}
 
 /// Those of which the help is asked.
 std::uint32_t meant_by(const CtlAction& help) {
@@ -38,6 +32,14 @@ std::string verbs_about(std::uint32_t about) {
     if ((verb.about & about) != 0) text += two_columns(verb.form, verb.help);
   }
   return text;
+}
+
+/// Those that have a parser of their own.
+std::string verbs_without_socket() {
+  return two_columns("discover URI", "The exports of a server, and who has them.") +
+         two_columns("keygen NAME FILE", "Make a shared key.") +
+         two_columns("keys PATH", "Show keys or certificates, and take a key away.") +
+         two_columns("certgen DIRECTORY", "Make an authority and certificates.");
 }
 
 std::string title_of(const CtlAction& help) {
@@ -120,12 +122,21 @@ constexpr const char* kCheckHelp =
 
 }  // namespace
 
+std::string ctl_words::two_columns(std::string_view left, std::string_view right) {
+  constexpr std::size_t kWidth = 12;
+  std::string line = "  " + std::string{left};
+  line += left.size() > kWidth ? "\n      " : std::string(kWidth + 2 - left.size(), ' ');
+  return line + std::string{right} + "\n";
+}
+
 std::string fstab_line(const std::string& name) {
   return "/dev/rnbd/by-name/" + name + " /mnt/" + name + " ext4 _netdev,x-systemd.after=rnbd-map@" +
          name + ".service 0 0";
 }
 
-std::string ctl_verbs_in_short() { return verbs_about(kAnything); }
+std::string ctl_verbs_in_short() {
+  return verbs_about(kAnything) + verbs_without_socket() + help_on_program_words(CtlSide::both);
+}
 
 std::string help_on_ctl_words(const CtlAction& help) {
   const std::uint32_t meant = meant_by(help);
@@ -138,6 +149,7 @@ std::string help_on_ctl_words(const CtlAction& help) {
       text += "rnbd-ctl " + std::string{verb.form} + "\n" + std::string{verb.help} + "\n";
     }
   }
+  if (!help.topic && meant == kAnything) text += verbs_without_socket();
   text += help.topic ? "\nWords behind it:\n" : "\nWords behind them:\n";
   for (const OptionWord& option : kOptions) {
     if ((option.verbs & verbs) == 0 || option.help.empty()) continue;
@@ -146,12 +158,7 @@ std::string help_on_ctl_words(const CtlAction& help) {
   }
   text += others_about(help, verbs);
   if (help.topic == CtlVerb::map) text += kBootHelp + fstab_line("NAME") + "\n";
-  if (!help.topic && meant == kServer) {
-    text +=
-        "\nrnbd-ctl server status, metrics, top, access, reload, evict and drain ask the server "
-        "itself;"
-        "\n`rnbd-ctl /run/rnbd-server/control help` tells of all.\n";
-  }
+  if (!help.topic && !help.object) text += help_on_program_words(help.side);
   return text + (help.topic == CtlVerb::check ? kCheckHelp : kStatusHelp);
 }
 

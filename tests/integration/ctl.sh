@@ -159,6 +159,38 @@ nobody() {
 }
 it "without any program the list is empty, and a mistyped word is no command" nobody
 
+# knows_all_of SOCKET: what the program answers is in the help, and has a --help in its words.
+knows_all_of() {
+  local form name
+  limited "${ctl_command[@]}" --json "$1" help >answer.json
+  /usr/bin/python3 -c '
+import json
+for each in json.load(open("answer.json"))["commands"]: print(each["command"])' >forms
+  (($(wc -l <forms) >= 6)) || fail "it knows next to nothing"
+  while read -r form; do
+    name=${form%% *}
+    grep -qxF -e "  $form" help.txt || grep -qE "^  $form +[A-Z]" help.txt || fail "$form is not in the help"
+    status_of 0 "${ctl_command[@]}" "$1" "$name" --help
+    grep -qxF -e "rnbd-ctl server $form" -e "rnbd-ctl PROGRAM $form" said || fail "$form has no help of its own"
+  done <forms
+}
+helps() {
+  two_programs
+  ctl help >help.txt
+  knows_all_of root/run/rnbd-server/control
+  knows_all_of root/run/rnbd/disk0.control
+  # The others of that help, from their lines: [SIDE] [OBJECT] VERB ...
+  sed -n '/^Commands for all/,/^$/s/^  \([a-z[].*\)/\1/p' help.txt |
+    sed -E 's/^\[[a-z|]*\] //; s/^(path|server) //; s/ .*//' >verbs
+  (($(wc -l <verbs) >= 18)) || fail "not all verbs: $(cat verbs)"
+  local verb
+  while read -r verb; do
+    status_of 0 "${ctl_command[@]}" "$verb" --help
+    grep -qE "^rnbd-ctl .*$verb|^Usage: .*$verb" said || fail "$verb has no help of its own"
+  done <verbs
+}
+it "every command is in the help, also those of running programs, and has a --help of its own" helps
+
 # Whatever bash offers first is a command.
 completes() {
   local word

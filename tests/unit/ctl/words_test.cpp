@@ -9,6 +9,8 @@
 #include <sstream>
 
 #include "bridge/ctl/inventory.hpp"
+#include "bridge/ctl/program_words.hpp"
+#include "bridge/ctl/word_tables.hpp"
 
 namespace rnbd::words_test {
 namespace {
@@ -389,6 +391,52 @@ TEST_CASE("the help on lists and on show says where it is found who has a disk o
     CHECK(help_on_ctl_words({.topic = verb}).find("Who has it open? `rnbd-ctl show NAME`") !=
           std::string::npos);
   }
+}
+
+TEST_CASE("every verb is in the help, and has one of its own, also by its other words") {
+  const std::string all = help_on_ctl_words(), in_short = ctl_verbs_in_short();
+  for (const ctl_words::VerbWord& verb : ctl_words::kVerbs) {
+    CAPTURE(verb.word);
+    if (!verb.form.empty()) {
+      CHECK(all.find("\n  " + std::string{verb.form}) != std::string::npos);
+      CHECK(in_short.find("  " + std::string{verb.form}) != std::string::npos);
+    }
+    const auto asked = parse_ctl_words({std::string{verb.word}, "--help"});
+    REQUIRE(asked.has_value());
+    const std::string help = help_on_ctl_words(*asked);
+    CHECK(help.starts_with("rnbd-ctl "));
+    CHECK(help.find(verb.help) != std::string::npos);
+  }
+  for (const ProgramWord& word : program_words()) {
+    CAPTURE(word.word);
+    const std::string form =
+        std::string{word.word} + (word.argument.empty() ? "" : " ") + std::string{word.argument};
+    CHECK(all.find("\n  " + form) != std::string::npos);
+    CHECK(in_short.find("\n  " + form) != std::string::npos);
+    for (const bool of_server : {true, false}) {
+      const CtlSide its = of_server ? kServer : kClient;
+      const bool has = word.side == kBoth || word.side == its;
+      CHECK((help_on_ctl_words({.side = its}).find("\n  " + form) != std::string::npos) == has);
+      if (!has) continue;
+      const std::string socket = of_server ? "server" : "disk0";
+      const auto help = help_on_program_word({socket, std::string{word.word}, "--help"});
+      REQUIRE(help.has_value());
+      CHECK(help->find(" " + form + "\n" + std::string{word.help} + "\n") != std::string::npos);
+      CHECK(help_on_program_word({std::string{word.word}, "-h"}).has_value());
+    }
+  }
+}
+
+TEST_CASE("only who asks for help on a command of a program gets it") {
+  CHECK_FALSE(help_on_program_word({"server", "reload"}).has_value());
+  CHECK_FALSE(help_on_program_word({"--help"}).has_value());
+  CHECK_FALSE(help_on_program_word({"server", "relaod", "--help"}).has_value());
+  CHECK_FALSE(help_on_program_word({"x", "y", "status", "--help"}).has_value());
+  CHECK(help_on_program_word({"--json", "server", "evict", "vm1", "--help"})
+            ->starts_with("rnbd-ctl server evict SESSION|DEVICE [--force]\nEnds this session"));
+  CHECK(help_on_program_word({"mirror", "status", "--help"})->find(" mirror status|discard") !=
+        std::string::npos);
+  CHECK(help_on_program_word({"server", "disconnect", "-h"})->find("DST") == std::string::npos);
 }
 
 TEST_CASE("words of other tools lead to ours") {

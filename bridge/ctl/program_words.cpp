@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "bridge/ctl/program_words.hpp"
+
+#include <algorithm>
+
+#include "bridge/ctl/word_tables.hpp"
+
+namespace rnbd {
+namespace {
+
+constexpr std::string_view kAddressOfPath = "[tcp:|rdma:][SRC@]DST[:PORT][,preference=N]";
+
+constexpr ProgramWord kProgramWords[] = {
+    {"status", "", CtlSide::both,
+     "What it has: sessions, paths, devices, listeners, and their troubles."},
+    {"top", "[--once] [--interval SECONDS]", CtlSide::both,
+     "What its devices and paths do now, again every second, until Ctrl-C."},
+    {"counters", "", CtlSide::both, "What devices and paths have done so far, for programs."},
+    {"metrics", "", CtlSide::both,
+     "The metrics in the text format of Prometheus; nbdkit's plugin has none."},
+    {"help", "", CtlSide::both, "The commands of this program, as it tells them itself."},
+    {"reload", "[--check] [--force]", CtlSide::server,
+     "Reads configuration and keys again; --check: only tells; --force: also what is open goes."},
+    {"access", "LISTENER ACCESS", CtlSide::server,
+     "optimized, non-optimized or inaccessible: whether clients send I/O over this listener."},
+    {"drain", "[LISTENER]", CtlSide::server,
+     "Clients are to send nothing over this listener, or any; waits until they do."},
+    {"evict", "SESSION|DEVICE [--force]", CtlSide::server,
+     "Ends this session, or those that have the device open. --force: also those that write."},
+    {"disconnect", "CLIENT", CtlSide::server,
+     "Closes the path that comes from this address; the client may connect it again."},
+    {"brick", "[EXPORT]", CtlSide::server,
+     "How full bricks are, and which session has mapped what; of one also its blocks."},
+    {"add-path", kAddressOfPath, CtlSide::client,
+     "Gives the session another path to the server, at once."},
+    {"remove-path", kAddressOfPath, CtlSide::client,
+     "A path goes for good; its requests go over others."},
+    {"disconnect", kAddressOfPath, CtlSide::client, "Takes a path out of service until reconnect."},
+    {"reconnect", kAddressOfPath, CtlSide::client, "Puts it into service again."},
+    {"policy", "round-robin|min-inflight|min-latency", CtlSide::client,
+     "Which of equally good paths takes a request."},
+    {"mirror", "status|discard SERVER|add HOST[:PORT]|force SERVER [--force]", CtlSide::client,
+     "The members of a mirror; does without one; takes an empty disk in its place; goes on with "
+     "one copy only."},
+};
+
+bool is_of(const ProgramWord& word, CtlSide side) {
+  return word.side == CtlSide::both || side == CtlSide::both || word.side == side;
+}
+
+std::string form_of_word(const ProgramWord& word) {
+  return std::string{word.word} + (word.argument.empty() ? "" : " ") + std::string{word.argument};
+}
+
+std::string lines_of_words(CtlSide side, CtlSide words_of) {
+  std::string text;
+  for (const ProgramWord& word : kProgramWords) {
+    if (word.side == words_of && is_of(word, side))
+      text += ctl_words::two_columns(form_of_word(word), word.help);
+  }
+  return text;
+}
+
+constexpr const char* kBehindHelp =
+    "\nPROGRAM is a control socket or its name, as in `rnbd-ctl disk0 status`; it may be left out "
+    "if "
+    "there\nis one only. Behind rnbd-ctl there may be --json, --watch and --interval SECONDS.\n";
+
+/// Of each command of this name. "": there is none.
+std::string forms_of(const std::string& command, CtlSide side) {
+  std::string text;
+  for (const ProgramWord& word : kProgramWords) {
+    if (word.word != command || !is_of(word, side)) continue;
+    const bool of_server = side == CtlSide::server || word.side == CtlSide::server;
+    text += std::string{of_server ? "rnbd-ctl server " : "rnbd-ctl PROGRAM "} + form_of_word(word) +
+            "\n" + std::string{word.help} + "\n";
+  }
+  return text;
+}
+
+}  // namespace
+
+std::span<const ProgramWord> program_words() { return kProgramWords; }
+
+std::string help_on_program_words(CtlSide side) {
+  std::string text =
+      "\nCommands that a running program answers: `rnbd-ctl server status` asks the server, "
+      "`rnbd-ctl\ndisk0 status` the one called disk0:\n" +
+      lines_of_words(side, CtlSide::both);
+  if (side != CtlSide::client) text += "Of a server:\n" + lines_of_words(side, CtlSide::server);
+  if (side != CtlSide::server)
+    text += "Of rnbd-bridge and nbdkit's plugin:\n" + lines_of_words(side, CtlSide::client);
+  return text;
+}
+
+std::optional<std::string> help_on_program_word(const std::vector<std::string>& words) {
+  std::vector<std::string> plain;
+  bool asked = false;
+  for (const std::string& word : words) {
+    asked = asked || word == "--help" || word == "-h";
+    if (!word.starts_with('-')) plain.push_back(word);
+  }
+  if (!asked) return std::nullopt;
+  // COMMAND alone, or SOCKET COMMAND.
+  plain.resize(std::min<std::size_t>(plain.size(), 2));
+  for (const std::string& command : plain) {
+    std::string text =
+        forms_of(command, plain.front() == "server" ? CtlSide::server : CtlSide::both);
+    if (!text.empty()) return text + kBehindHelp;
+  }
+  return std::nullopt;
+}
+
+}  // namespace rnbd

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The commands that running programs answer over their control sockets, for the help of rnbd-ctl:
+// it must not need the program.
+#pragma once
+
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "bridge/ctl/words.hpp"
+
+namespace rnbd {
+
+struct ProgramWord {
+  std::string_view word;
+  std::string_view argument;  ///< as the program's own help has it
+  CtlSide side;               ///< whose command it is
+  std::string_view help;
+};
+std::span<const ProgramWord> program_words();
+
+/// A line for each command, with a title.
+std::string help_on_program_words(CtlSide side);
+/// The help that the words behind rnbd-ctl ask for: `server reload --help`, `disk0 status -h`,
+/// `status --help`; nullopt: none on such a command.
+std::optional<std::string> help_on_program_word(const std::vector<std::string>& words);
+
+}  // namespace rnbd
