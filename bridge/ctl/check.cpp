@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <filesystem>
 #include <initializer_list>
 #include <utility>
@@ -13,6 +14,9 @@
 
 namespace rnbd {
 namespace {
+
+/// Nagios waits for 10 s. There may be a second question, to a mirror.
+constexpr std::chrono::seconds kCheckPatience{4};
 
 struct Finding {
   CtlHealth health;
@@ -62,7 +66,9 @@ class Examiner {
       for (const std::string& name : mappings_) examine_mapping(name);
     }
     for (const CtlProgram& program : reports_.ended) examine_ended(program);
+    for (const CtlProgram& program : reports_.hung) examine_hung(program);
     for (const std::string& silent : reports_.silent) {
+      if (is_of_hung(silent)) continue;
       find(CtlHealth::unknown, "program", silent.substr(0, silent.find(':')), silent);
     }
     for (const std::string& name : action_.names) {
@@ -197,7 +203,8 @@ class Examiner {
                (trouble.empty() ? "" : ", " + trouble));
     } else if (state == "unattended") {
       find(CtlHealth::critical, "device", called,
-           mappings_.contains(program)
+           hangs(program) ? "its bridge hangs: no answer for " + seconds_of_check()
+           : mappings_.contains(program)
                ? "no bridge runs for it; write rnbd-ctl recover " + program
                : "it is left of '" + program +
                      "', without a bridge and without a mapping, as after unmap --force; unmount "
@@ -211,31 +218,63 @@ class Examiner {
     const bool known = runs(name) || std::ranges::any_of(inventory_.devices, [&](const auto& row) {
                          return row["program"] == name && row["devname"].is_string();
                        });
-    if (known || !is_meant({name})) return;
+    if (known || hangs(name) || !is_meant({name})) return;
     find(CtlHealth::critical, "device", name,
          "it is mapped, but no bridge runs for it; write rnbd-ctl recover " + name);
   }
 
-  // ---- Programs that were killed ----------------------------------------------------------------
+  // ---- Programs that were killed, or hang -------------------------------------------------------
 
-  /// The folder of a socket tells what its program was. A disk of the kernel tells it itself, and a
-  /// socket of one that was unmapped since means nothing.
+  /// The folder of a socket tells what its program is or was.
+  struct Kind {
+    bool server, bridge, mapped;
+    const char* name;
+  };
+  static Kind kind_of(const CtlProgram& program) {
+    const std::filesystem::path folder = std::filesystem::path{program.socket}.parent_path();
+    const bool server = folder.filename() == "rnbd-server",
+               mapped = folder.filename() == "map" && folder.parent_path().filename() == "rnbd",
+               bridge = mapped || folder.parent_path().filename() == "rnbd-bridge";
+    return {server, bridge, mapped,
+            server   ? "rnbd-server"
+            : bridge ? "rnbd-bridge"
+                     : "the program"};
+  }
+  bool is_of_other_side(const Kind& kind) const {
+    return (kind.server && action_.side == CtlSide::client) ||
+           (kind.bridge && action_.side == CtlSide::server);
+  }
+
+  static std::string seconds_of_check() { return std::to_string(kCheckPatience.count()) + " s"; }
+  bool hangs(const std::string& program) const {
+    return std::ranges::find(reports_.hung, program, &CtlProgram::name) != reports_.hung.end();
+  }
+  bool is_of_hung(const std::string& silent) const {
+    return std::ranges::any_of(reports_.hung, [&](const CtlProgram& program) {
+      return silent.starts_with(program.socket + ": ");
+    });
+  }
+
+  void examine_hung(const CtlProgram& program) {
+    const Kind kind = kind_of(program);
+    if (is_of_other_side(kind) || !is_meant({program.name})) return;
+    find(CtlHealth::critical, "program", program.name,
+         std::string{kind.name} + " of " + program.socket + " hangs: no answer for " +
+             seconds_of_check());
+  }
+
+  /// A disk of the kernel tells it itself, and a socket of one that was unmapped since means
+  /// nothing.
   void examine_ended(const CtlProgram& program) {
-    const std::string folder = std::filesystem::path{program.socket}.parent_path().filename();
-    const std::string parent =
-        std::filesystem::path{program.socket}.parent_path().parent_path().filename();
-    const bool of_server = folder == "rnbd-server", of_bridge = parent == "rnbd-bridge";
-    const bool other_side = (of_server && action_.side == CtlSide::client) ||
-                            (of_bridge && action_.side == CtlSide::server);
+    const Kind kind = kind_of(program);
     const bool is_disk = mappings_.contains(program.name) ||
                          std::ranges::any_of(inventory_.devices, [&](const CtlJson& row) {
                            return row["program"] == program.name && row["devname"].is_string();
                          });
-    if (other_side || is_disk || (folder == "map" && parent == "rnbd")) return;
+    if (is_of_other_side(kind) || is_disk || kind.mapped) return;
     if (!is_meant({program.name})) return;
-    const std::string name = of_server ? "rnbd-server" : of_bridge ? "rnbd-bridge" : "the program";
     find(CtlHealth::critical, "program", program.name,
-         name + " of " + program.socket + " does not answer: it has ended");
+         std::string{kind.name} + " of " + program.socket + " does not answer: it has ended");
   }
 
   // ---- Servers ----------------------------------------------------------------------------------
@@ -369,7 +408,7 @@ CtlVerdict verdict_on(const CtlAction& action, const CtlReports& reports,
 }
 
 CtlVerdict check_all(const CtlAction& action) {
-  CtlReports reports = ask_all(action.root);
+  CtlReports reports = ask_all(action.root, {.patience = kCheckPatience, .counters = false});
   for (CtlReport& report : reports.all) {
     if (text_at(report.status, "server").find("-mirror") == std::string::npos) continue;
     std::string trouble;

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "bridge/ctl/reports.hpp"
 
+#include <algorithm>
+#include <atomic>
 #include <cerrno>
-#include <chrono>
 #include <cstdio>
+#include <system_error>
+#include <thread>
 #include <utility>
 
 #include "bridge/ctl/dialog.hpp"
@@ -12,16 +15,16 @@
 namespace rnbd {
 namespace {
 
-/// One that hangs must not keep the others from being shown for long.
-constexpr std::chrono::seconds kPatienceWithEach{5};
+constexpr std::size_t kMostThreads = 64;
 
-}  // namespace
-
-CtlJson ask_program(const std::string& socket, const std::string& line, std::string& trouble) {
-  const auto answer = ask_control_socket(socket, line, kPatienceWithEach);
+/// Null as for ask_program(). `error` is an errno.
+CtlJson ask(const std::string& socket, const std::string& line, std::chrono::seconds patience,
+            int& error, std::string& trouble) {
+  const auto answer = ask_control_socket(socket, line, patience);
   if (!answer) {
+    error = answer.error().error;
     // Left behind by a program that was killed.
-    if (answer.error().error != ECONNREFUSED) trouble = answer.error().text;
+    if (error != ECONNREFUSED) trouble = answer.error().text;
     return nullptr;
   }
   CtlJson json = CtlJson::parse(*answer, nullptr, /*allow_exceptions=*/false);
@@ -30,19 +33,64 @@ CtlJson ask_program(const std::string& socket, const std::string& line, std::str
   return nullptr;
 }
 
-CtlReports ask_all(const std::string& root) {
+struct Account {
+  CtlJson status, counters;
+  int error = 0;
+  std::string trouble;
+};
+
+Account account_of(const CtlProgram& program, const CtlAsking& how) {
+  Account account;
+  account.status = ask(program.socket, "status", how.patience, account.error, account.trouble);
+  if (account.status.is_null() || !how.counters) return account;
+  int error = 0;
+  std::string none;  // a plugin has no counters
+  account.counters = ask(program.socket, "counters", how.patience, error, none);
+  return account;
+}
+
+/// In the order of the programs.
+std::vector<Account> accounts_of(const std::vector<CtlProgram>& programs, const CtlAsking& how) {
+  std::vector<Account> accounts(programs.size());
+  std::atomic<std::size_t> next{0};
+  const auto work = [&] {
+    for (std::size_t i = next++; i < programs.size(); i = next++) {
+      accounts[i] = account_of(programs[i], how);
+    }
+  };
+  std::vector<std::jthread> helpers;
+  try {
+    while (helpers.size() + 1 < std::min(programs.size(), kMostThreads)) helpers.emplace_back(work);
+  } catch (const std::system_error&) {  // fewer do it as well
+  }
+  work();
+  helpers.clear();
+  return accounts;
+}
+
+}  // namespace
+
+CtlJson ask_program(const std::string& socket, const std::string& line, std::string& trouble) {
+  int error = 0;
+  return ask(socket, line, CtlAsking{}.patience, error, trouble);
+}
+
+CtlReports ask_all(const std::string& root, const CtlAsking& how) {
   CtlReports reports;
   const std::vector<CtlProgram> programs = find_programs(root);
   reports.hidden = find_hidden_programs(root, programs);
-  for (const CtlProgram& program : programs) {
-    std::string trouble, ignored;
-    CtlJson status = ask_program(program.socket, "status", trouble);
-    if (!trouble.empty()) reports.silent.push_back(program.socket + ": " + trouble);
-    if (status.is_null() && trouble.empty()) reports.ended.push_back(program);
-    if (status.is_null()) continue;
-    // A plugin has none.
-    reports.all.push_back(
-        {program, std::move(status), ask_program(program.socket, "counters", ignored)});
+  std::vector<Account> accounts = accounts_of(programs, how);
+  for (std::size_t i = 0; i < programs.size(); ++i) {
+    const CtlProgram& program = programs[i];
+    Account& account = accounts[i];
+    if (!account.trouble.empty()) {
+      reports.silent.push_back(program.socket + ": " + account.trouble);
+      if (account.error == EAGAIN) reports.hung.push_back(program);
+    } else if (account.status.is_null()) {
+      reports.ended.push_back(program);
+    } else {
+      reports.all.push_back({program, std::move(account.status), std::move(account.counters)});
+    }
   }
   return reports;
 }

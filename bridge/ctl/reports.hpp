@@ -2,6 +2,7 @@
 // The accounts of all programs that can be asked.
 #pragma once
 
+#include <chrono>
 #include <string>
 #include <vector>
 
@@ -15,10 +16,16 @@ struct CtlReports {
   std::vector<std::string> silent = {};    ///< a sentence about each that does not answer
   std::vector<HiddenProgram> hidden = {};  ///< those without a socket that is found
   std::vector<CtlProgram> ended = {};      ///< killed ones: their sockets are still there
+  std::vector<CtlProgram> hung = {};       ///< those of the silent ones that run, and say nothing
 };
 
-/// Asks all programs whose sockets are found below `root`.
-CtlReports ask_all(const std::string& root);
+struct CtlAsking {
+  std::chrono::seconds patience{5};  ///< with each program
+  bool counters = true;
+};
+/// Asks all programs whose sockets are found below `root`, at the same time: those that hang cost
+/// the patience once.
+CtlReports ask_all(const std::string& root, const CtlAsking& how = {});
 
 /// One program's answer to a line. Null, and `trouble` tells why, if it is no object or an error;
 /// without trouble the program has ended.

@@ -496,6 +496,25 @@ assert {finding["kind"] for finding in check["findings"]} == {"session", "device
 is_critical() { [[ $(ctl check | head -n 1) == "RNBD CRITICAL - "* ]] && { ctl check >said || true; }; }
 it "check tells monitoring of paths that are down, devices that wait and storage that is not there" checks
 
+# status_of has patience for 20 s: asked one after the other they would take 28.
+hang() {
+  two_programs
+  local i
+  for i in 1 2 3 4 5 6; do
+    server_name=frozen$i start_server --export "vol$i=memory:1M" --control "$PWD/root/run/rnbd/s$i.control"
+    freeze "frozen$i"
+  done
+  freeze server
+  status_of 2 "${ctl_command[@]}" --root "$root" server check
+  says said '^RNBD CRITICAL - 7 critical, '
+  says said '^CRITICAL: program server: rnbd-server of .*/run/rnbd-server/control hangs: no answer for 4 s$'
+  says said '^CRITICAL: program s6: the program of .*/run/rnbd/s6.control hangs'
+  thaw server
+  for i in 1 2 3 4 5 6; do thaw "frozen$i"; done
+  status_of 0 "${ctl_command[@]}" --root "$root" check
+}
+it "programs that hang are critical by name, and check waits for all of them together" hang
+
 # The bridge cannot be asked, as on a machine that only serves.
 counts_clients() {
   two_programs

@@ -29,10 +29,11 @@ struct World {
   std::set<std::string> mappings = {};
   std::vector<std::string> silent = {};
   std::vector<CtlProgram> ended = {};
+  std::vector<CtlProgram> hung = {};
 
   CtlVerdict check(const CtlAction& action = {.verb = CtlVerb::check}) const {
     CtlReports reports{
-        {{{"disk0", "D"}, bridge, {}}, {{"server", "S"}, store, {}}}, silent, {}, ended};
+        {{{"disk0", "D"}, bridge, {}}, {{"server", "S"}, store, {}}}, silent, {}, ended, hung};
     std::erase_if(reports.all, [](const CtlReport& report) { return report.status.is_null(); });
     return verdict_on(action, reports, kernel, mappings);
   }
@@ -219,6 +220,34 @@ TEST_CASE("a program that was killed is critical, on its side, unless its disk t
   world.kernel = {{"nbd3", "u", "disk9"}};
   CHECK(says(world.check(), "CRITICAL: device nbd3: "));
   CHECK_FALSE(says(world.check(), "CRITICAL: program"));
+}
+
+TEST_CASE("a program that hangs is critical by name, on its side, and not silent besides") {
+  World world;
+  world.store = nullptr;
+  world.hung = {{"server", "/run/rnbd-server/control"}};
+  world.silent = {"/run/rnbd-server/control: it hangs"};
+  const CtlAction server{.verb = CtlVerb::check, .side = CtlSide::server};
+  const CtlAction client{.verb = CtlVerb::check, .side = CtlSide::client};
+  CHECK(world.check(server).health == CtlHealth::critical);
+  CHECK(world.check(server).text.ends_with(
+      "\nCRITICAL: program server: rnbd-server of /run/rnbd-server/control hangs: no answer for 4 "
+      "s\n"));
+  CHECK(world.check(client).health == CtlHealth::ok);
+  CHECK(world.named("disk0").health == CtlHealth::ok);
+  CHECK(world.named("server").health == CtlHealth::critical);
+  // A disk whose bridge hangs is there, and needs no other bridge.
+  world.hung = {{"disk9", "/run/rnbd/map/disk9.control"}};
+  world.silent = {"/run/rnbd/map/disk9.control: it hangs"};
+  world.mappings = {"disk9"};
+  CHECK(says(world.check(client), "CRITICAL: program disk9: rnbd-bridge of /run/rnbd/map/"));
+  CHECK_FALSE(says(world.check(client), "no bridge runs"));
+  CHECK(world.named("disk9").health == CtlHealth::critical);
+  world.kernel = {{"nbd3", "u", "disk9"}};
+  CHECK(says(world.check(client), "CRITICAL: device nbd3: its bridge hangs: no answer for 4 s\n"));
+  CHECK_FALSE(says(world.check(client), "no bridge runs"));
+  world.store = World{}.store;
+  CHECK(world.check(server).health == CtlHealth::ok);
 }
 
 TEST_CASE("programs read the same as people") {
