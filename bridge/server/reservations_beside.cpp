@@ -9,15 +9,21 @@ namespace rnbd {
 namespace {
 
 constexpr char kNote[] = "rnbd_writers";
-constexpr char kForm[] = "1";  ///< of the text
+constexpr char kForm[] = "1";              ///< of the text
+constexpr char kFormWithExpelled[] = "2";  ///< older servers do not know it
+constexpr char kExpelled[] = "evicted";    ///< in front of a session
 
 }  // namespace
 
 std::string text_of(const WriterRecord& record) {
   std::ostringstream text;
-  text << kForm << ' ' << record.origin << ' ' << record.last;
+  text << (record.expelled.empty() ? kForm : kFormWithExpelled) << ' ' << record.origin << ' '
+       << record.last;
   for (const auto& part : record.parts) {
     text << ' ' << uuid_text(part.session) << ' ' << part.number;
+  }
+  for (const auto& part : record.expelled) {
+    text << ' ' << kExpelled << ' ' << uuid_text(part.session) << ' ' << part.number;
   }
   return text.str();
 }
@@ -28,12 +34,14 @@ tl::expected<WriterRecord, std::string> parse_writer_record(std::string_view tex
   std::string form, uuid;
   WriterRecord record;
   words >> form >> record.origin >> record.last;
-  bool well = form == kForm && !words.fail() && record.origin != 0;
+  bool well = (form == kForm || form == kFormWithExpelled) && !words.fail() && record.origin != 0;
   while (well && words >> uuid) {
+    const bool expelled = form == kFormWithExpelled && uuid == kExpelled;
+    if (expelled) words >> uuid;
     const auto session = parse_uuid(uuid);
     std::uint32_t number = 0;
     well = session && words >> number;
-    if (well) record.parts.push_back({*session, number});
+    if (well) (expelled ? record.expelled : record.parts).push_back({*session, number});
   }
   if (well && words.eof()) return record;
   return tl::unexpected(std::string{"the note "} + kNote +

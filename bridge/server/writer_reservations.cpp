@@ -13,6 +13,16 @@ constexpr wire::Uuid kUnknown{};
 /// The most reservations, including those of clients that returned too late; a new OPEN ends these.
 constexpr std::size_t kMostParts = 32;
 
+/// Each of them takes one number at most when it comes again.
+bool is_remembered(const WriterRecord& record, const WriterRecord::Part& expelled) {
+  return record.last - expelled.number <= record.expelled.size();
+}
+
+void forget_expelled(WriterRecord& record) {
+  const WriterRecord before = record;
+  std::erase_if(record.expelled, [&](const auto& each) { return !is_remembered(before, each); });
+}
+
 }  // namespace
 
 std::uint32_t WriterReservations::number_of(const wire::Uuid& session) const {
@@ -39,6 +49,7 @@ WriterRecord WriterReservations::with(const wire::Uuid& session, OpenKind open_k
   if (record.origin == 0) record.origin = origin;
   ++record.last;
   if (session != kUnknown) record.parts.push_back({session, record.last});
+  forget_expelled(record);
   return record;
 }
 
@@ -60,15 +71,17 @@ bool WriterReservations::expel(const wire::Uuid& session) {
   if (!takes_part(session)) return false;
   std::erase_if(record_.parts, [&](const auto& part) { return part.session == session; });
   ++record_.last;  // is its number as long as it has none of its own
-  std::erase_if(expelled_, [&](const auto& each) { return !was_expelled(each.first); });
-  expelled_[session] = record_.last;
+  forget_expelled(record_);
+  std::vector<WriterRecord::Part>& expelled = record_.expelled;
+  std::erase_if(expelled, [&](const auto& each) { return each.session == session; });
+  if (expelled.size() >= kMostParts) expelled.erase(expelled.begin());
+  expelled.push_back({session, record_.last});
   return true;
 }
 
-/// Each of them takes one number at most when it comes again.
 bool WriterReservations::was_expelled(const wire::Uuid& session) const {
-  const auto found = expelled_.find(session);
-  return found != expelled_.end() && record_.last - found->second <= expelled_.size();
+  const auto found = std::ranges::find(record_.expelled, session, &WriterRecord::Part::session);
+  return found != record_.expelled.end() && is_remembered(record_, *found);
 }
 
 int WriterCount::take(wire::AccessMode mode) {

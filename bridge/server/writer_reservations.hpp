@@ -39,6 +39,8 @@ struct WriterRecord {
   std::uint32_t origin = 0;  ///< identifies this series of numbers; 0: none was given yet
   std::uint32_t last = 0;    ///< the last number that was given
   std::vector<Part> parts;
+  /// Sessions whose reservation the operator has ended, with the last number then.
+  std::vector<Part> expelled = {};
 
   friend bool operator==(const WriterRecord&, const WriterRecord&) = default;
 };
@@ -112,7 +114,7 @@ class WriterReservations {
   /// Ends the session's reservation, even while it has the storage open. It will find a different
   /// number when it comes again. False: it had no reservation.
   bool expel(const wire::Uuid& session);
-  /// It was expelled in this life of the server, and since then only others of that fate have come.
+  /// It was expelled, and since then only others of that fate have come.
   bool was_expelled(const wire::Uuid& session) const;
   /// Cut off with the server: the record stays as it is.
   void vanish(const wire::Uuid& session);
@@ -121,8 +123,7 @@ class WriterReservations {
   std::uint32_t number_of(const wire::Uuid& session) const;
 
   WriterRecord record_;
-  std::map<wire::Uuid, std::uint32_t> expelled_;  ///< the number that was the last one then
-  std::map<wire::Uuid, unsigned> there_;          ///< how often each has it open
+  std::map<wire::Uuid, unsigned> there_;  ///< how often each has it open
 };
 
 /// Counts the mappings that may write to one storage, over all its names and sessions, and notes

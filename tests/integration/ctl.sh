@@ -863,6 +863,31 @@ evicts() {
 }
 it "evict ends a session for good: what it had open is EIO, and who opens it anew writes" evicts
 
+# The client sleeps meanwhile, and only meets the server's next process.
+evicted_before_restart() {
+  requires_python nbd
+  truncate -s 1M image
+  start_server --export "disk0=$PWD/image" --state-directory "$PWD/state" --control "$PWD/control"
+  start_bridge "rnbd+tcp://$address/disk0" --session vm1 --control "$PWD/bridge.control"
+  hold writer
+  writes_now writer '^writes'
+  # One part with nothing behind its number, as servers before this have written it.
+  local record
+  record=$(find state -name "$(printf '?%.0s' {1..32})")
+  [[ $(wc -c <"$record") == 40 && $(od -An -tx1 -j 36 "$record" | tr -d ' ') == 00000000 ]] || fail "another record"
+  freeze bridge
+  status_of 0 "${ctl_command[@]}" "$PWD/control" evict vm1 --force
+  stop server
+  server_port=$port start_server --export "disk0=$PWD/image" --state-directory "$PWD/state" --control "$PWD/control"
+  thaw bridge
+  writes_now writer '^fails EIO'
+  status_of 0 "${ctl_command[@]}" "$PWD/bridge.control" status
+  says said "'disk0' is not what it was: the server's operator has closed it"
+  if grep -q 'another client' said; then fail "nobody else has written"; fi
+  nbdsh <<<'h.pwrite(b"3" * 512, 0)'
+}
+it "who was evicted is told so also by a server that has been restarted since" evicted_before_restart
+
 ended_by_server() {
   requires_python nbd
   mkdir -p "$root"/run/{rnbd,rnbd-server} "$root/sys/block"

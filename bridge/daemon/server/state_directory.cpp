@@ -47,27 +47,34 @@ struct Head {
 struct Part {
   wire::Uuid session{};
   rtrs::wire::le32 number = 0;
-  rtrs::wire::le32 reserved = 0;
+  rtrs::wire::le32 expelled = 0;  ///< 1: by the operator; older servers write 0, and ignore it
 };
 static_assert(sizeof(Head) == 16 && sizeof(Part) == 24);
 /// Two for each clone of the storage.
 constexpr std::size_t kMaxParts = 1024;
 
+std::size_t parts_in(const WriterRecord& record) {
+  return record.parts.size() + record.expelled.size();
+}
+
 std::vector<std::byte> bytes_of(const WriterRecord& record) {
   Head head;
   head.origin = record.origin;
   head.last = record.last;
-  head.parts = static_cast<std::uint32_t>(record.parts.size());
-  std::vector<std::byte> bytes(sizeof(Head) + record.parts.size() * sizeof(Part));
+  head.parts = static_cast<std::uint32_t>(parts_in(record));
+  std::vector<std::byte> bytes(sizeof(Head) + parts_in(record) * sizeof(Part));
   std::memcpy(bytes.data(), &head, sizeof(head));
   std::size_t at = sizeof(Head);
-  for (const WriterRecord::Part& known : record.parts) {
+  const auto add = [&](const WriterRecord::Part& known, std::uint32_t expelled) {
     Part part;
     part.session = known.session;
     part.number = known.number;
+    part.expelled = expelled;
     std::memcpy(bytes.data() + at, &part, sizeof(part));
     at += sizeof(part);
-  }
+  };
+  for (const WriterRecord::Part& known : record.parts) add(known, 0);
+  for (const WriterRecord::Part& known : record.expelled) add(known, 1);
   return bytes;
 }
 
@@ -83,7 +90,7 @@ std::optional<WriterRecord> record_of(std::span<const std::byte> bytes) {
   for (std::size_t at = sizeof(head); at < bytes.size(); at += sizeof(Part)) {
     Part part;
     std::memcpy(&part, bytes.data() + at, sizeof(part));
-    record.parts.push_back({part.session, part.number});
+    (part.expelled == 1U ? record.expelled : record.parts).push_back({part.session, part.number});
   }
   return record;
 }
@@ -218,7 +225,7 @@ tl::expected<WriterRecord, std::string> ReservationFiles::load(const wire::Uuid&
 tl::expected<void, std::string> ReservationFiles::save(const wire::Uuid& storage,
                                                        const WriterRecord& record) {
   const std::string name = name_of(storage);
-  if (record.parts.size() > kMaxParts) return failure(name, EMLINK);
+  if (parts_in(record) > kMaxParts) return failure(name, EMLINK);
   const std::string draft = name + "." + kNew;
   if (const int error = write_draft(directory_.get(), draft, bytes_of(record)))
     return failure(draft, error);

@@ -162,6 +162,41 @@ TEST_CASE("catalogue: who was expelled is told so, until somebody else has writt
   CHECK_FALSE(told(2, OpenKind::again));
 }
 
+TEST_CASE("catalogue: who was expelled is told so by the next life of the server, too") {
+  TempFile file;
+  const auto reservations = std::make_shared<Reservations>();
+  const auto serve = [&] {
+    auto fakes = std::make_unique<Fakes>(reservations);
+    CHECK(failure_of(fakes->catalogue, {"rw", file.path, "", false, false}).empty());
+    return fakes;
+  };
+  auto server = serve();
+  const auto told = [&](std::uint8_t session, OpenKind kind) {
+    Lease lease = server->catalogue.open_named("rw", {kReadWrite, wire::Uuid{session}}).value();
+    reserve(server->catalogue, lease, session, kind);
+    return server->catalogue.was_expelled(lease);
+  };
+  CHECK_FALSE(told(1, OpenKind::anew));
+  CHECK(server->catalogue.expel(wire::Uuid{1}).has_value());
+  server = serve();
+  CHECK(told(1, OpenKind::again));
+  CHECK(server->catalogue.expel(wire::Uuid{1}).has_value());
+  server = serve();
+  CHECK_FALSE(told(2, OpenKind::anew));
+  server = serve();
+  CHECK_FALSE(told(1, OpenKind::again));
+  CHECK(server->catalogue.expel(wire::Uuid{1}).has_value());
+  CHECK(reservations->kept.begin()->second.expelled.size() == 1);
+  // An operator who throws out one after the other does not fill the file.
+  for (std::uint8_t session = 2; session < 100; ++session) {
+    told(session, OpenKind::again);
+    CHECK(server->catalogue.expel(wire::Uuid{session}).has_value());
+  }
+  CHECK(reservations->kept.begin()->second.expelled.size() <= 32);
+  server = serve();
+  CHECK(told(99, OpenKind::again));
+}
+
 TEST_CASE("catalogue: who comes back is not let in beside one who takes no part yet") {
   TempFile file;
   Fakes fakes{std::make_shared<Reservations>()};

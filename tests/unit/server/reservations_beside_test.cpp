@@ -45,14 +45,19 @@ TEST_CASE("reservations beside: a record is what it was when it is read again") 
   CHECK(*parse_writer_record(text_of(two_writers())) == two_writers());
   CHECK(*parse_writer_record(text_of(nobody)) == nobody);
   CHECK(*parse_writer_record("") == WriterRecord{});
+  WriterRecord expelled = two_writers();
+  expelled.expelled = {{{7, 8, 9}, 5}, {{1, 1, 1}, 6}};
+  CHECK(*parse_writer_record(text_of(expelled)) == expelled);
+  CHECK(text_of(nobody) == "1 5 2");  // which older servers read
 }
 
 TEST_CASE("reservations beside: a record that is damaged is none that was never written") {
   const std::string good = text_of(two_writers());
   for (const std::string& bad :
-       {std::string{"2 1 1"}, std::string{"1"}, std::string{"1 1"}, std::string{"1 0 0"},
-        std::string{"1 x 1"}, std::string{"1 1 1 no-uuid 1"}, good.substr(0, good.size() - 2),
-        good + " ", good + " 7", std::string{"1 4294967296 1"}}) {
+       {std::string{"3 1 1"}, std::string{"2 1 1 evicted"}, std::string{"1 1 1 evicted"},
+        std::string{"1"}, std::string{"1 1"}, std::string{"1 0 0"}, std::string{"1 x 1"},
+        std::string{"1 1 1 no-uuid 1"}, good.substr(0, good.size() - 2), good + " ", good + " 7",
+        std::string{"1 4294967296 1"}}) {
     CAPTURE(bad);
     const bool same = parse_writer_record(bad) && *parse_writer_record(bad) == two_writers();
     CHECK((!parse_writer_record(bad) || same));
