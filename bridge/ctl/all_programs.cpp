@@ -13,6 +13,8 @@
 #include <vector>
 
 #include "bridge/ctl/check.hpp"
+#include "bridge/ctl/device_link.hpp"
+#include "bridge/ctl/found_mapping.hpp"
 #include "bridge/ctl/inventory.hpp"
 #include "bridge/ctl/listing.hpp"
 #include "bridge/ctl/maps.hpp"
@@ -216,8 +218,14 @@ Outcome unmap_or_resize(const CtlAction& given) {
 
 /// Source: udev(7), IMPORT{program}.
 Outcome tell_udev(const CtlAction& action) {
-  const auto device = find_kernel_device(action.root, action.names.front());
+  const auto device = find_mapping(action.root, action.names.front()).device;
   if (!device) return {1, "", action.names.front() + " is no device of rnbd-bridge"};
+  if (!action.wait.empty()) {
+    const auto patience = seconds_to_wait(action, 0);
+    if (!patience) return {2, "", patience.error()};
+    std::string missing = await_link(action.root, *device, *patience);
+    return {missing.empty() ? 0 : 1, "", std::move(missing)};
+  }
   return {0, "RNBD_NAME=" + device->name + "\nRNBD_UUID=" + device->uuid + "\n", ""};
 }
 

@@ -13,6 +13,7 @@
 
 #include "bridge/backend/specification.hpp"
 #include "bridge/client/uri.hpp"
+#include "bridge/ctl/device_link.hpp"
 #include "bridge/ctl/dialog.hpp"
 #include "bridge/ctl/found_mapping.hpp"
 #include "bridge/ctl/outcome.hpp"
@@ -26,6 +27,8 @@ namespace {
 namespace fs = std::filesystem;
 using std::chrono::steady_clock;
 
+/// udev tells of a new disk within a second or two.
+constexpr double kTimeForLink = 5;  ///< seconds
 /// A bridge learns a size within seconds, and tells the kernel when requests flow.
 constexpr double kTimeToGrow = 30;  ///< seconds
 constexpr std::chrono::milliseconds kLookEvery{50};
@@ -83,10 +86,14 @@ std::string begin(const std::string& root, const Mapping& mapping, Supervisor& s
   return wrong;
 }
 
-MapAnswer device_line(const std::string& root, const std::string& name) {
+/// The device can be used by its link, too, when this returns.
+MapAnswer device_line(const std::string& root, const std::string& name,
+                      double patience = kTimeForLink) {
   const auto device = device_called(root, name);
   if (!device)
     return map_trouble("the bridge runs, but the kernel has no device of '" + name + "'");
+  const std::string missing = await_link(root, *device, patience);
+  if (!missing.empty()) remark(missing);
   return "/dev/" + device->device + "\n";
 }
 
@@ -154,13 +161,6 @@ std::string complaint_about_shrinking(const std::string& root, const std::string
   return "";
 }
 
-std::string in_seconds(double seconds) {
-  std::string text = std::to_string(seconds);
-  text.erase(text.find_last_not_of('0') + 1);
-  if (text.ends_with('.') || text.ends_with(',')) text.pop_back();
-  return text + " s";
-}
-
 /// Why the kernel has a smaller size than is wanted.
 std::string obstacle_to_growth(const tl::expected<std::uint64_t, std::string>& at_server,
                                std::uint64_t wanted) {
@@ -212,13 +212,15 @@ std::set<std::string> names_of_mappings(const std::string& root) {
 }
 
 MapAnswer map_device(const CtlAction& action) {
+  const auto patience = seconds_to_wait(action, kTimeForLink);
+  if (!patience) return tl::unexpected(MapTrouble{2, patience.error()});
   const auto mapping = mapping_of(action);
   if (!mapping) return tl::unexpected(MapTrouble{2, mapping.error()});
   const auto supervisor = choose_supervisor(action.root, action.bridge);
   std::string wrong = refuse_second(action.root, *mapping, *supervisor);
   if (wrong.empty()) wrong = begin(action.root, *mapping, *supervisor, action.persist);
   if (!wrong.empty()) return map_trouble(wrong);
-  auto line = device_line(action.root, mapping->name);
+  auto line = device_line(action.root, mapping->name, *patience);
   // Not on standard output, which scripts read.
   if (line && action.persist) {
     remark("to mount it at boot, write into /etc/fstab, with its place and its file system:\n" +

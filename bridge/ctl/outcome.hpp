@@ -17,6 +17,9 @@ inline CtlOutcome outcome_of(const tl::expected<std::string, std::string>& text)
   return text ? CtlOutcome{0, *text, ""} : CtlOutcome{1, "", text.error()};
 }
 
+/// "0.5 s"
+std::string in_seconds(double seconds);
+
 /// A remark for people that is no part of the answer, at once on standard error.
 void remark(const std::string& text);
 

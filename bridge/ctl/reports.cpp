@@ -95,6 +95,13 @@ CtlReports ask_all(const std::string& root, const CtlAsking& how) {
   return reports;
 }
 
+std::string in_seconds(double seconds) {
+  std::string text = std::to_string(seconds);
+  text.erase(text.find_last_not_of('0') + 1);
+  if (text.ends_with('.') || text.ends_with(',')) text.pop_back();
+  return text + " s";
+}
+
 void remark(const std::string& text) {
   std::fflush(stdout);
   std::fprintf(stderr, "rnbd-ctl: %s\n", text.c_str());

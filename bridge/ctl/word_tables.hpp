@@ -81,8 +81,8 @@ inline constexpr VerbWord kVerbs[] = {
     {"close", CtlVerb::close, 1, 2, kServer | kDevice, "server close DEVICE [SESSION]",
      "Ends the sessions that have it open. Who only reads opens it again: `server reload` without "
      "the export, or the right to it, keeps him out."},
-    {"udev", CtlVerb::udev, 1, 1, kClient | kDevice, "udev nbdN",
-     "Name and UUID of a kernel's device, for rules of udev."},
+    {"udev", CtlVerb::udev, 1, 1, kClient | kDevice, "udev nbdN | NAME --wait SECONDS",
+     "Name and UUID of a kernel's device, for rules of udev; or wait until its link is there."},
 };
 
 inline constexpr std::uint32_t bit_of(CtlVerb verb) { return 1U << static_cast<unsigned>(verb); }
@@ -94,9 +94,9 @@ inline constexpr std::uint32_t kOfLists = bit_of(CtlVerb::list) | bit_of(CtlVerb
                                           bit_of(CtlVerb::disconnect) | bit_of(CtlVerb::close),
                                kOfRecover = bit_of(CtlVerb::recover),
                                kOfJson = kOfLists | bit_of(CtlVerb::check),
-                               kOfWait = bit_of(CtlVerb::add) | bit_of(CtlVerb::readd) |
-                                         bit_of(CtlVerb::reconnect) | bit_of(CtlVerb::recover) |
-                                         bit_of(CtlVerb::resize),
+                               kOfWait = kOfMap | bit_of(CtlVerb::udev) | bit_of(CtlVerb::add) |
+                                         bit_of(CtlVerb::readd) | bit_of(CtlVerb::reconnect) |
+                                         bit_of(CtlVerb::recover) | bit_of(CtlVerb::resize),
                                kOfAll = ~0U;
 
 /// A word that stands for itself, or with a value behind it.

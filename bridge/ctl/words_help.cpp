@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "bridge/client/closest.hpp"
+#include "bridge/ctl/device_link.hpp"
 #include "bridge/ctl/inventory.hpp"
 #include "bridge/ctl/program_words.hpp"
 #include "bridge/ctl/word_tables.hpp"
@@ -130,7 +131,7 @@ std::string ctl_words::two_columns(std::string_view left, std::string_view right
 }
 
 std::string fstab_line(const std::string& name) {
-  return "/dev/rnbd/by-name/" + name + " /mnt/" + name + " ext4 _netdev,x-systemd.after=rnbd-map@" +
+  return link_of_mapping(name) + " /mnt/" + name + " ext4 _netdev,x-systemd.after=rnbd-map@" +
          name + ".service 0 0";
 }
 

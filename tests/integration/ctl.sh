@@ -812,6 +812,41 @@ by_systemd() {
 }
 it "with systemd the unit is started, enabled, stopped and disabled" by_systemd
 
+# udev makes a link late, or not at all; udev_makes_links is its rule.
+links() {
+  stand_ins
+  mkdir -p root/run/{udev,systemd/system} root/dev/rnbd/by-name
+  : >root/run/udev/control
+  # shellcheck disable=SC2016
+  printf '%s\n' '[[ " $* " != *" start "* ]] || { [[ ! -e late ]] || sleep 0.5; ln -sf ../../nbd4 root/dev/rnbd/by-name/vol; } >&- 2>&- &' >rule
+  sed -i '1r rule' bin/systemctl
+  touch late
+  mapping 0 map vol from 10.0.0.1
+  [[ $(readlink root/dev/rnbd/by-name/vol) == ../../nbd4 ]] || fail "map returns before the link is there"
+  if grep -q udev said; then fail "a warning about a link that is there"; fi
+  mapping 0 udev vol --wait 5
+  [[ ! -s said ]] || fail "who waits for a link says something"
+  rm root/dev/rnbd/by-name/vol
+  mapping 1 udev nbd4 --wait 0.1
+  says said 'udev has not made /dev/rnbd/by-name/vol within 0.1 s; use /dev/nbd4'
+  mapping 1 udev vol1 --wait 5
+  says said 'vol1 is no device of rnbd-bridge'
+  mapping 2 map vol1 from 10.0.0.1 --wait long
+  says said "'long' is not a number of seconds"
+  rm -r root/sys/block/nbd4
+  mapping 0 unmap vol
+  # Without a rule, and without udev.
+  sed -i 2d bin/systemctl
+  mapping 0 map vol from 10.0.0.1 --wait 0.1
+  says said '^/dev/nbd4$'
+  says said 'udev has not made /dev/rnbd/by-name/vol within 0.1 s; use /dev/nbd4'
+  rm -r root/sys/block/nbd4 root/run/udev
+  mapping 0 unmap vol
+  mapping 0 map vol from 10.0.0.1 --wait 600
+  [[ $(<said) == /dev/nbd4 ]] || fail "it says more than the device"
+}
+it "map returns when the link of udev is there; it does not wait for an udev that does not run" links
+
 # ---- The server -----------------------------------------------------------------------------------
 
 # hold NAME: an NBD client that writes on each SIGUSR1, and stays.

@@ -17,8 +17,7 @@ serve_boot_disk() {
 
 # What docs/operations.md tells an operator to do.
 first_day() {
-  in_systemd rnbd-ctl map disk0 from 10.99.0.1 --persist
-  eventually 60 in_systemd test -b /dev/rnbd/by-name/disk0
+  in_systemd bash -exc 'rnbd-ctl map disk0 from 10.99.0.1 --persist --wait 60 && test -b /dev/rnbd/by-name/disk0'
   in_systemd mkfs.ext4 -q /dev/rnbd/by-name/disk0
   machine_file /etc/fstab <<<'/dev/rnbd/by-name/disk0 /mnt/disk0 ext4 _netdev,x-systemd.after=rnbd-map@disk0.service 0 0'
   in_systemd systemctl daemon-reload

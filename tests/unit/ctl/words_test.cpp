@@ -227,7 +227,7 @@ TEST_CASE("mistakes are told with what to write instead") {
       {"check --csv", "csv does not belong to check"},
       {"show", "write rnbd-ctl [client|server] show [device|session|path] NAME"},
       {"show device", "show [device|session|path] NAME"},
-      {"udev", "udev nbdN"},
+      {"udev", "udev nbdN | NAME --wait SECONDS"},
       {"list --jason", "did you mean json?"},
       {"list --frobnicate", "'--frobnicate' has no meaning here; `rnbd-ctl help`"},
       {"list show Z9", "'Z9' has no meaning"},
