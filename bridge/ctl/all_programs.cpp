@@ -262,6 +262,15 @@ Outcome perform(const CtlAction& action) {
   return {};
 }
 
+/// The kernel's devices of this machine may be written as links, too. A server has names of its
+/// own.
+void resolve_links(CtlAction& action) {
+  const bool of_server = action.side == CtlSide::server || action.verb == CtlVerb::map ||
+                         action.verb == CtlVerb::close;
+  if (of_server) return;
+  for (std::string& name : action.names) name = without_link(action.root, name);
+}
+
 /// The exit status.
 int print(const Outcome& outcome) {
   std::fputs(outcome.out.c_str(), stdout);
@@ -299,7 +308,8 @@ int status_of_mistake(const std::vector<std::string>& words) {
 std::optional<int> run_ctl_words(int argc, const char* const* argv) {
   const std::vector<std::string> words{argv + 1, argv + argc};
   if (!begins_with_ctl_word(words)) return std::nullopt;
-  const auto action = parse_ctl_words(words);
+  auto action = parse_ctl_words(words);
+  if (action) resolve_links(*action);
   if (!action) return print({status_of_mistake(words), "", action.error()});
   return action->watch ? watch(*action) : print(perform(*action));
 }

@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <filesystem>
+#include <string_view>
 #include <thread>
 
 #include "bridge/ctl/outcome.hpp"
@@ -14,6 +15,7 @@ namespace fs = std::filesystem;
 using std::chrono::steady_clock;
 
 constexpr std::chrono::milliseconds kLookForLink{20};
+constexpr std::string_view kByName = "/dev/rnbd/by-name/", kByUuid = "/dev/rnbd/by-uuid/";
 
 /// One of an earlier mapping may lead to another device still.
 bool leads_to(const std::string& link, const std::string& device) {
@@ -28,7 +30,18 @@ bool udev_runs(const std::string& root) {
 
 }  // namespace
 
-std::string link_of_mapping(const std::string& name) { return "/dev/rnbd/by-name/" + name; }
+std::string without_link(const std::string& root, const std::string& word) {
+  if (!word.starts_with("/dev/")) return word;
+  std::error_code ignored;
+  const std::string target = fs::read_symlink(root + word, ignored).filename();
+  if (!target.empty() && find_kernel_device(root, target)) return target;
+  for (const std::string_view folder : {kByName, kByUuid}) {
+    if (word.starts_with(folder)) return word.substr(folder.size());
+  }
+  return word;
+}
+
+std::string link_of_mapping(const std::string& name) { return std::string{kByName} + name; }
 
 std::string await_link(const std::string& root, const KernelDevice& device, double patience) {
   const std::string link = link_of_mapping(device.name);

@@ -670,6 +670,24 @@ alone() {
   mapping 0 list devname,openers
   says said '^nbd7 +mounted at /mnt$'
   : >root/proc/self/mountinfo
+  mkdir -p root/dev/rnbd/by-{name,uuid}
+  ln -s ../../nbd7 root/dev/rnbd/by-name/disk0
+  ln -s ../../nbd7 root/dev/rnbd/by-uuid/u-disk0
+  local link
+  for link in /dev/rnbd/by-{name/disk0,uuid/u-disk0}; do
+    mapping 0 show "$link"
+    says said '^devname: +nbd7$'
+    mapping 0 check "$link"
+    mapping 0 resize "$link" 1M
+    mapping 0 recover "$link"
+    mapping 0 remap "$link" --bridge bin/bridge
+    says said '^/dev/nbd7$'
+  done
+  mapping 1 unmap /dev/rnbd/by-name/disk1
+  says said "nothing is mapped as 'disk1'"
+  mapping 0 unmap /dev/rnbd/by-uuid/u-disk0
+  says said '^nbd7 of disk0: unmapped$'
+  mapping 0 map disk0 from 10.0.0.1 --bridge bin/bridge
   mapping 0 unmap /dev/nbd7
   says said '^nbd7 of disk0: unmapped$'
   mapping 0 unmap vol

@@ -37,6 +37,11 @@ class Machine {
     fs::create_symlink("../../" + device, link + ".new");
     fs::rename(link + ".new", link);
   }
+  void attach() const {
+    fs::create_directories(root_ + "/sys/block/nbd3");
+    std::ofstream{root_ + "/sys/block/nbd3/backend"} << "rnbd:u:disk0\n";
+  }
+  std::string word(const std::string& given) const { return without_link(root_, given); }
   std::string await(double patience) const { return await_link(root_, disk_, patience); }
 
  private:
@@ -60,6 +65,18 @@ TEST_CASE("a link that does not come is told, with the device to use") {
   CHECK(machine.await(0.05).starts_with(
       "udev has not made /dev/rnbd/by-name/disk0 within 0.05 s; use /dev/nbd3 meanwhile"));
   CHECK(machine.await(0) == "");
+}
+
+TEST_CASE("a link to a device stands for it, and one that is gone for the name in it") {
+  const Machine machine;
+  machine.link("nbd3");
+  CHECK(machine.word("/dev/rnbd/by-name/disk0") == "disk0");  // the kernel does not have it
+  machine.attach();
+  CHECK(machine.word("/dev/rnbd/by-name/disk0") == "nbd3");
+  CHECK(machine.word("/dev/rnbd/by-name/disk1") == "disk1");
+  CHECK(machine.word("/dev/rnbd/by-uuid/11111111-2222") == "11111111-2222");
+  CHECK(machine.word("/dev/nbd3") == "/dev/nbd3");
+  CHECK(machine.word("disk0") == "disk0");
 }
 
 TEST_CASE("without udev nobody waits for its links") {
