@@ -43,6 +43,8 @@ std::string without_link(const std::string& root, const std::string& word) {
 
 std::string link_of_mapping(const std::string& name) { return std::string{kByName} + name; }
 
+std::string link_of_uuid(const std::string& uuid) { return std::string{kByUuid} + uuid; }
+
 std::string await_link(const std::string& root, const KernelDevice& device, double patience) {
   const std::string link = link_of_mapping(device.name);
   if (patience <= 0 || !udev_runs(root)) return "";

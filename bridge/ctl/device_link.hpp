@@ -10,6 +10,8 @@ namespace rnbd {
 
 /// "/dev/rnbd/by-name/NAME"
 std::string link_of_mapping(const std::string& name);
+/// "/dev/rnbd/by-uuid/UUID"
+std::string link_of_uuid(const std::string& uuid);
 
 /// A device by its name in the kernel when the word is a link to it, below /dev. A link of udev
 /// that is gone, as its disk may be, stands for the name or the UUID in it. Other words stay as

@@ -16,6 +16,7 @@
 #include "bridge/ctl/device_link.hpp"
 #include "bridge/ctl/dialog.hpp"
 #include "bridge/ctl/found_mapping.hpp"
+#include "bridge/ctl/fstab.hpp"
 #include "bridge/ctl/outcome.hpp"
 #include "bridge/ctl/programs.hpp"
 #include "bridge/ctl/steer.hpp"
@@ -95,6 +96,20 @@ MapAnswer device_line(const std::string& root, const std::string& name,
   const std::string missing = await_link(root, *device, patience);
   if (!missing.empty()) remark(missing);
   return "/dev/" + device->device + "\n";
+}
+
+// ---- unmap --------------------------------------------------------------------------------------
+
+/// The file is the administrator's, so that nothing is changed in it.
+void warn_of_fstab(const std::string& root, const FoundMapping& found) {
+  const std::string uuid = found.device ? found.device->uuid : "";
+  for (const FstabLine& line : fstab_lines_of(root, {"", uuid, found.name})) {
+    remark(std::string{"this line stays in /etc/fstab"} +
+           (line.awaited ? ", and the next boot waits for its disk; remove it, unless you map the "
+                           "disk again:\n"
+                         : ":\n") +
+           line.text);
+  }
 }
 
 // ---- remap --------------------------------------------------------------------------------------
@@ -242,6 +257,7 @@ MapAnswer unmap_device(const CtlAction& action) {
   if (!wrong.empty()) return map_trouble(wrong);
   const std::string users = action.force ? warning_about_users(action.root, found) : "";
   if (!users.empty()) remark(users);
+  warn_of_fstab(action.root, found);
   return (found.device ? found.device->device + " of " : "") + found.name + ": unmapped\n";
 }
 

@@ -820,7 +820,21 @@ by_systemd() {
   # Its unit brings a device.
   mapping 0 map vol from 10.0.0.1 --persist
   says said '^/dev/nbd4$'
+  if grep -q 'stays in' said; then fail "a line that is not there"; fi
   says said '^/dev/rnbd/by-name/vol /mnt/vol ext4 _netdev,x-systemd.after=rnbd-map@vol.service 0 0$'
+  # What unmap leaves there is told, and stays as it is.
+  printf '%s\n' '/dev/rnbd/by-name/vol /mnt/vol ext4 _netdev 0 0' '/dev/rnbd/by-uuid/u-part1 /mnt/part ext4 noauto 0 0' \
+    '/dev/rnbd/by-name/vol2 /mnt/vol2 ext4 _netdev 0 0' >root/etc/fstab
+  cp root/etc/fstab before
+  sed -i 's/" start rnbd-map@vol.service "/" stop rnbd-map@vol.service "/; s/mkdir root.*backend;/rm -r root\/sys\/block\/nbd4;/' bin/systemctl
+  mapping 0 unmap vol
+  says said '^nbd4 of vol: unmapped$'
+  says said 'this line stays in /etc/fstab, and the next boot waits for its disk; remove it'
+  says said '^/dev/rnbd/by-name/vol /mnt/vol ext4 _netdev 0 0$'
+  says said '^rnbd-ctl: this line stays in /etc/fstab:$'
+  says said '^/dev/rnbd/by-uuid/u-part1 /mnt/part ext4 noauto 0 0$'
+  if grep -q vol2 said; then fail "a line of another disk"; fi
+  cmp before root/etc/fstab
   rm systemctl.txt
   mapping 1 map broken from 10.0.0.1 --persist
   says said 'systemctl start rnbd-map@broken.service failed with status 3: the kernel has no nbd driver .its log: journalctl -u'

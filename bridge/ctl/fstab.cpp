@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "bridge/ctl/fstab.hpp"
+
+#include <mntent.h>
+
+#include <array>
+#include <cstdio>
+#include <fstream>
+#include <memory>
+#include <set>
+#include <sstream>
+#include <string_view>
+
+#include "bridge/ctl/device_link.hpp"
+
+namespace rnbd {
+namespace {
+
+/// The link itself, or that of a partition.
+bool names(std::string_view source, const std::string& link) {
+  constexpr std::string_view kPart = "-part", kDigits = "0123456789";
+  if (!source.starts_with(link)) return false;
+  source.remove_prefix(link.size());
+  if (source.empty()) return true;
+  return source.starts_with(kPart) && source.size() > kPart.size() &&
+         source.find_first_not_of(kDigits, kPart.size()) == std::string_view::npos;
+}
+
+/// As a line has them.
+std::string encoded(std::string word) {
+  for (std::size_t at = 0; (at = word.find(' ', at)) != std::string::npos;) {
+    word.replace(at, 1, "\\040");
+  }
+  return word;
+}
+
+std::string text_of(const mntent& entry) {
+  return std::string{entry.mnt_fsname} + " " + encoded(entry.mnt_dir) + " " + entry.mnt_type + " " +
+         entry.mnt_opts + " " + std::to_string(entry.mnt_freq) + " " +
+         std::to_string(entry.mnt_passno);
+}
+
+/// Blanks and their like are written as \040 there.
+std::string decoded(const std::string& word) {
+  std::string text;
+  for (std::size_t i = 0; i < word.size(); ++i) {
+    const bool escape =
+        word[i] == '\\' && i + 3 < word.size() && word.find_first_not_of("01234567", i + 1) > i + 3;
+    text += escape ? static_cast<char>(std::stoi(word.substr(i + 1, 3), nullptr, 8)) : word[i];
+    if (escape) i += 3;
+  }
+  return text;
+}
+
+std::set<std::string> mount_points(const std::string& root) {
+  std::set<std::string> points;
+  std::ifstream mounts{root + "/proc/self/mountinfo"};
+  for (std::string line; std::getline(mounts, line);) {
+    std::istringstream words{line};
+    std::string id, parent, number, top, point;
+    if (words >> id >> parent >> number >> top >> point) points.insert(decoded(point));
+  }
+  return points;
+}
+
+std::string without_slash(std::string point) {
+  while (point.size() > 1 && point.back() == '/') point.pop_back();
+  return point;
+}
+
+}  // namespace
+
+std::vector<FstabLine> fstab_lines_of(const std::string& root, const KernelDevice& device) {
+  std::vector<FstabLine> lines;
+  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file{
+      ::setmntent((root + "/etc/fstab").c_str(), "re"), ::endmntent};
+  if (file == nullptr) return lines;
+  const std::string by_name = link_of_mapping(device.name), by_uuid = link_of_uuid(device.uuid);
+  mntent entry{};
+  std::array<char, 4096> buffer{};
+  while (::getmntent_r(file.get(), &entry, buffer.data(), buffer.size()) != nullptr) {
+    const std::string_view source = entry.mnt_fsname;
+    if (!names(source, by_name) && (device.uuid.empty() || !names(source, by_uuid))) continue;
+    const bool automatic = ::hasmntopt(&entry, "noauto") == nullptr;
+    lines.push_back({text_of(entry), without_slash(entry.mnt_dir), automatic,
+                     automatic && ::hasmntopt(&entry, "nofail") == nullptr});
+  }
+  return lines;
+}
+
+std::vector<MissingMount> missing_mounts(const std::string& root,
+                                         const std::vector<KernelDevice>& devices) {
+  const std::set<std::string> mounted = mount_points(root);
+  std::vector<MissingMount> missing;
+  for (const KernelDevice& device : devices) {
+    for (const FstabLine& line : fstab_lines_of(root, device)) {
+      if (!line.automatic || !line.point.starts_with('/') || mounted.contains(line.point)) continue;
+      missing.push_back({device.device, line.point});
+    }
+  }
+  return missing;
+}
+
+}  // namespace rnbd

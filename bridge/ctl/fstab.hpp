@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The lines of /etc/fstab that are about disks of rnbdkit.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "bridge/ctl/kernel_devices.hpp"
+
+namespace rnbd {
+
+struct FstabLine {
+  std::string text;
+  std::string point;      ///< where it is mounted; "none" of swap
+  bool automatic = true;  ///< mounted at boot, without the option noauto
+  bool awaited = true;    ///< the boot fails without it, as neither noauto nor nofail says
+};
+
+/// Those that name the device, or a partition of it, by a link of udev. Source: fstab(5),
+/// getmntent(3).
+std::vector<FstabLine> fstab_lines_of(const std::string& root, const KernelDevice& device);
+
+/// A line of these that is to be mounted at boot, and is not.
+struct MissingMount {
+  std::string device;  ///< "nbd0"
+  std::string point;
+};
+
+/// Those of the kernel's devices. A mount that systemd makes on demand is there.
+/// Source: proc(5), /proc/PID/mountinfo.
+std::vector<MissingMount> missing_mounts(const std::string& root,
+                                         const std::vector<KernelDevice>& devices);
+
+}  // namespace rnbd
