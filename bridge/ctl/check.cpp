@@ -53,11 +53,12 @@ bool is_of_server(const CtlReport& report) { return report.status.contains("sess
 class Examiner {
  public:
   Examiner(const CtlAction& action, const CtlReports& reports,
-           const std::vector<KernelDevice>& kernel_devices, const std::set<std::string>& mappings)
+           const std::vector<KernelDevice>& kernel_devices, const CtlExpected& expected)
       : action_{action},
         reports_{reports},
         inventory_{take_inventory(reports.all, kernel_devices, action.side)},
-        mappings_{mappings} {}
+        expected_{expected},
+        mappings_{expected.mappings} {}
 
   CtlVerdict judge() {
     for (const CtlReport& report : reports_.all) examine(report);
@@ -74,12 +75,7 @@ class Examiner {
     for (const std::string& name : action_.names) {
       if (!met_.contains(name)) find(CtlHealth::unknown, "name", name, "nothing is called " + name);
     }
-    if (action_.names.empty() && seen_ == 0 && reports_.silent.empty()) {
-      find(CtlHealth::unknown, "program", "", "no program runs here that can be asked");
-      for (const HiddenProgram& each : reports_.hidden) {
-        find(CtlHealth::unknown, "program", "", each.text);
-      }
-    }
+    if (action_.names.empty() && seen_ == 0 && reports_.silent.empty()) judge_silence();
     std::ranges::stable_sort(findings_, [](const Finding& a, const Finding& b) {
       return weight_of(a.health) > weight_of(b.health);
     });
@@ -90,6 +86,21 @@ class Examiner {
  private:
   void find(CtlHealth health, std::string kind, std::string name, std::string text) {
     findings_.push_back({health, std::move(kind), std::move(name), std::move(text)});
+  }
+
+  /// Nothing is here. A client without disks is well; a server, or a program that cannot be asked,
+  /// would be another matter.
+  void judge_silence() {
+    const bool serves =
+        action_.side == CtlSide::server || (expected_.server && action_.side != CtlSide::client);
+    idle_ = !serves && reports_.hidden.empty();
+    if (idle_) return;
+    find(CtlHealth::unknown, "program", "",
+         serves ? "no server runs here that can be asked"
+                : "no program runs here that can be asked");
+    for (const HiddenProgram& each : reports_.hidden) {
+      find(CtlHealth::unknown, "program", "", each.text);
+    }
   }
 
   /// Whether a thing of these names is meant.
@@ -191,6 +202,12 @@ class Examiner {
     ++devices_;
     const std::string state = text_at(device, "state"), trouble = text_at(device, "trouble");
     const std::string called = kernel.empty() ? name : kernel;
+    for (const MissingMount& mount : expected_.unmounted) {
+      if (mount.device != kernel) continue;
+      find(CtlHealth::warning, "mount", mount.point,
+           "/etc/fstab has it for " + kernel + ", and it is not mounted; write mount " +
+               mount.point);
+    }
     if (state == "closed") {
       find(CtlHealth::critical, "device", called, remedy_for_closed(device));
     } else if (state == "waiting") {
@@ -348,6 +365,7 @@ class Examiner {
                                      {CtlHealth::unknown, "unknown"}}) {
       if (count(each) > 0) line += std::to_string(count(each)) + ' ' + what + ", ";
     }
+    if (idle_) line += "no disks are mapped, ";
     line += many(sessions_, "session") + ", " + std::to_string(paths_up_) + " of " +
             many(paths_, "path") + " up, " + many(devices_, "device") + ", " +
             many(exports_, "export");
@@ -393,7 +411,9 @@ class Examiner {
   const CtlAction& action_;
   const CtlReports& reports_;
   const CtlInventory inventory_;
+  const CtlExpected& expected_;
   const std::set<std::string>& mappings_;
+  bool idle_ = false;  ///< a client that has nothing to do
   std::vector<Finding> findings_;
   std::set<std::string> met_;  ///< names of the command that something has
   std::uint64_t seen_ = 0, sessions_ = 0, paths_ = 0, paths_up_ = 0, devices_ = 0, exports_ = 0;
@@ -403,8 +423,8 @@ class Examiner {
 
 CtlVerdict verdict_on(const CtlAction& action, const CtlReports& reports,
                       const std::vector<KernelDevice>& kernel_devices,
-                      const std::set<std::string>& mappings) {
-  return Examiner{action, reports, kernel_devices, mappings}.judge();
+                      const CtlExpected& expected) {
+  return Examiner{action, reports, kernel_devices, expected}.judge();
 }
 
 CtlVerdict check_all(const CtlAction& action) {
@@ -416,8 +436,11 @@ CtlVerdict check_all(const CtlAction& action) {
     if (mirror.is_object()) report.status["mirror"] = std::move(mirror);
     if (!trouble.empty()) reports.silent.push_back(report.program.socket + ": " + trouble);
   }
-  return verdict_on(action, reports, find_kernel_devices(action.root),
-                    names_of_mappings(action.root));
+  const std::vector<KernelDevice> devices = find_kernel_devices(action.root);
+  std::error_code ignored;
+  return verdict_on(action, reports, devices,
+                    {names_of_mappings(action.root), missing_mounts(action.root, devices),
+                     std::filesystem::exists(action.root + "/etc/rnbd-server.conf", ignored)});
 }
 
 }  // namespace rnbd

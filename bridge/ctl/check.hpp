@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "bridge/ctl/fstab.hpp"
 #include "bridge/ctl/reports.hpp"
 #include "bridge/ctl/words.hpp"
 
@@ -21,11 +22,17 @@ struct CtlVerdict {
   std::string text;  ///< for people and monitoring, or JSON
 };
 
-/// All of it, or what is named. `mappings`: those that have a file. A report of a mirror has the
+/// The things that this machine's files say are to be there.
+struct CtlExpected {
+  std::set<std::string> mappings = {};       ///< those that have a file
+  std::vector<MissingMount> unmounted = {};  ///< of disks that are there
+  bool server = false;                       ///< it has a configuration file
+};
+
+/// All of it, or what is named. A report of a mirror has the
 /// answer to `mirror status` in its status as `mirror`. Pure.
 CtlVerdict verdict_on(const CtlAction& action, const CtlReports& reports,
-                      const std::vector<KernelDevice>& kernel_devices,
-                      const std::set<std::string>& mappings);
+                      const std::vector<KernelDevice>& kernel_devices, const CtlExpected& expected);
 
 /// Asks, and judges.
 CtlVerdict check_all(const CtlAction& action);

@@ -484,7 +484,10 @@ assert {finding["kind"] for finding in check["findings"]} == {"session", "device
   status_of 3 "${ctl_command[@]}" --root "$root" check vm2
   says said '^UNKNOWN: name vm2: nothing is called vm2$'
   status_of 3 "${ctl_command[@]}" --root "$root" check --csv
-  status_of 3 "${ctl_command[@]}" --root "$PWD/nowhere" check
+  status_of 0 "${ctl_command[@]}" --root "$PWD/nowhere" check
+  says said '^RNBD OK - no disks are mapped, '
+  status_of 3 "${ctl_command[@]}" --root "$PWD/nowhere" server check
+  says said '^UNKNOWN: no server runs here that can be asked$'
   # Without its storage an export waits.
   start_server --export "late=$PWD/missing" --control "$PWD/root/run/rnbd-server/control"
   status_of 2 "${ctl_command[@]}" --root "$root" server check
@@ -669,6 +672,17 @@ alone() {
   says said '^openers: +mounted at /mnt$'
   mapping 0 list devname,openers
   says said '^nbd7 +mounted at /mnt$'
+  # A mount of the boot that has failed.
+  mkdir root/etc
+  echo '/dev/rnbd/by-name/disk0 /mnt ext4 _netdev 0 0' >root/etc/fstab
+  mapping 0 check
+  echo '/dev/rnbd/by-name/disk0 /mnt/disk0 ext4 _netdev 0 0' >root/etc/fstab
+  mapping 1 check
+  says said '^WARNING: mount /mnt/disk0: /etc/fstab has it for nbd7, and it is not mounted; write mount /mnt/disk0$'
+  mapping 1 check disk0
+  mapping 0 check vol
+  sed -i s/_netdev/_netdev,noauto/ root/etc/fstab
+  mapping 0 check
   : >root/proc/self/mountinfo
   mkdir -p root/dev/rnbd/by-{name,uuid}
   ln -s ../../nbd7 root/dev/rnbd/by-name/disk0
@@ -695,6 +709,8 @@ alone() {
   says said "nothing is mapped as 'vol'"
   mapping 1 resize vol
   says said "nothing is mapped as 'vol'"
+  mapping 0 check
+  says said '^RNBD OK - no disks are mapped, '
   [[ -z $(find root/run/rnbd/map.d -name '*.conf') ]] || fail "a file of a mapping is left"
 }
 it "without systemd the bridge is started and ended, and nobody loses a disk that is in use" alone

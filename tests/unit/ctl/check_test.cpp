@@ -27,15 +27,18 @@ struct World {
   CtlJson bridge = client(), store = server();
   std::vector<KernelDevice> kernel = {};
   std::set<std::string> mappings = {};
+  std::vector<MissingMount> unmounted = {};
+  bool has_server = false;
   std::vector<std::string> silent = {};
+  std::vector<HiddenProgram> hidden = {};
   std::vector<CtlProgram> ended = {};
   std::vector<CtlProgram> hung = {};
 
   CtlVerdict check(const CtlAction& action = {.verb = CtlVerb::check}) const {
     CtlReports reports{
-        {{{"disk0", "D"}, bridge, {}}, {{"server", "S"}, store, {}}}, silent, {}, ended, hung};
+        {{{"disk0", "D"}, bridge, {}}, {{"server", "S"}, store, {}}}, silent, hidden, ended, hung};
     std::erase_if(reports.all, [](const CtlReport& report) { return report.status.is_null(); });
-    return verdict_on(action, reports, kernel, mappings);
+    return verdict_on(action, reports, kernel, {mappings, unmounted, has_server});
   }
   CtlVerdict named(const std::string& name) const {
     return check({.verb = CtlVerb::check, .names = {name}});
@@ -193,9 +196,42 @@ TEST_CASE("what cannot be asked or is not there is unknown, unless something is 
   CHECK(world.check().health == CtlHealth::unknown);
   world.bridge["devices"][0]["trouble"] = "lost";
   CHECK(world.check().health == CtlHealth::critical);
+}
+
+TEST_CASE("nothing is well at a client that has no disks, and unknown at a server") {
   World empty;
   empty.bridge = empty.store = nullptr;
+  const CtlAction client{.verb = CtlVerb::check, .side = CtlSide::client};
+  const CtlAction server{.verb = CtlVerb::check, .side = CtlSide::server};
+  CHECK(empty.check().health == CtlHealth::ok);
+  CHECK(empty.check().text.starts_with("RNBD OK - no disks are mapped, 0 sessions, "));
+  CHECK(empty.check(server).health == CtlHealth::unknown);
+  CHECK(empty.named("disk0").health == CtlHealth::unknown);
+  empty.has_server = true;
+  CHECK(says(empty.check(), "UNKNOWN: no server runs here that can be asked"));
+  CHECK(empty.check(client).health == CtlHealth::ok);
+  empty.has_server = false;
+  empty.hidden = {{false, "rnbd-bridge, process 7, is not shown"}};
+  CHECK(says(empty.check(), "UNKNOWN: rnbd-bridge, process 7"));
+  empty.hidden.clear();
+  empty.mappings = {"disk0"};
+  CHECK(empty.check().health == CtlHealth::critical);
+  empty.mappings.clear();
+  empty.silent = {"/run/rnbd/map/disk0.control: Permission denied"};
   CHECK(empty.check().health == CtlHealth::unknown);
+}
+
+TEST_CASE("a mount of the boot that is missing is a warning, and how to mount it is told") {
+  World world;
+  world.kernel = {{"nbd0", "", "disk0"}};
+  world.unmounted = {{"nbd0", "/mnt/disk0"}, {"nbd7", "/mnt/of/another"}};
+  CHECK(world.check().health == CtlHealth::warning);
+  CHECK(says(world.check(),
+             "WARNING: mount /mnt/disk0: /etc/fstab has it for nbd0, and it is not "
+             "mounted; write mount /mnt/disk0\n"));
+  CHECK_FALSE(says(world.check(), "/mnt/of/another"));
+  CHECK(world.named("disk0").health == CtlHealth::warning);
+  CHECK(world.named("server").health == CtlHealth::ok);
 }
 
 TEST_CASE("a program that was killed is critical, on its side, unless its disk tells it") {
