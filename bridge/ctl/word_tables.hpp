@@ -161,6 +161,12 @@ inline constexpr OptionWord kOptions[] = {
      [](CtlAction& action, Text value) { action.root = value; }},
 };
 
+/// The spelling that people are told. Dashes keep this one apart from a disk's name.
+inline std::string as_told(const OptionWord& option) {
+  return (option.word == "persist" ? "--" : "") + std::string{option.word} +
+         (option.value.empty() ? "" : " ") + std::string{option.value};
+}
+
 /// A line of a help. A long left side has a line of its own.
 std::string two_columns(std::string_view left, std::string_view right);
 

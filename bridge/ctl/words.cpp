@@ -36,8 +36,7 @@ std::string words_of(CtlVerb verb) {
     if (option.verbs == kOfAll || (option.verbs & bit_of(verb)) == 0 || option.help.empty()) {
       continue;
     }
-    list += (list.empty() ? "" : ", ") + std::string{option.word} +
-            (option.value.empty() ? "" : " ") + std::string{option.value};
+    list += (list.empty() ? "" : ", ") + as_told(option);
   }
   return list;
 }
@@ -107,7 +106,7 @@ class Reader {
 
   bool take_option(std::string_view word) {
     const bool dashes = word.starts_with("--");
-    if (names_due() && !dashes) return false;
+    if (names_due() && !dashes && !leads_device(word)) return false;
     const OptionWord* option = find_word(kOptions, without_dashes(word));
     const bool has_value = dashes && option == nullptr;
     const std::size_t equals = has_value ? word.find('=') : std::string_view::npos;
@@ -130,6 +129,18 @@ class Reader {
       wrong_ = access + " and " + action_.access + " exclude each other; write one of them";
     }
     return true;
+  }
+  static bool is_flag_of_map(std::string_view word) {
+    const OptionWord* const option = find_word(kOptions, word);
+    return option != nullptr && option->verbs != kOfAll && (option->verbs & kOfMap) != 0 &&
+           option->value.empty();
+  }
+  /// `map persist disk0 from SERVER`; in `map persist from SERVER` it is the device.
+  bool leads_device(std::string_view word) const {
+    if (verb_->verb != CtlVerb::map || !is_flag_of_map(word)) return false;
+    std::size_t next = at_;
+    while (next < words_.size() && is_flag_of_map(words_[next])) ++next;
+    return next < words_.size() && words_[next] != "from" && !words_[next].starts_with("-");
   }
   /// Without dashes a word may be a name or a path just as well.
   bool belongs(const OptionWord& option, bool dashes) const {

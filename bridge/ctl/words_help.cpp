@@ -113,7 +113,7 @@ std::string others_about(const CtlAction& help, std::uint32_t verbs) {
 }
 
 constexpr const char* kBootHelp =
-    "\nA disk that is mounted at boot: write persist, and into /etc/fstab\n  ";
+    "\nA disk that is mounted at boot: write --persist, and into /etc/fstab\n  ";
 
 constexpr const char* kStatusHelp =
     "\nExit status: 0, done; 1, not done, and standard error says why; 2, a wrong command line.\n";
@@ -154,8 +154,7 @@ std::string help_on_ctl_words(const CtlAction& help) {
   text += help.topic ? "\nWords behind it:\n" : "\nWords behind them:\n";
   for (const OptionWord& option : kOptions) {
     if ((option.verbs & verbs) == 0 || option.help.empty()) continue;
-    const std::string gap = option.value.empty() ? "" : " ";
-    text += two_columns(std::string{option.word} + gap + std::string{option.value}, option.help);
+    text += two_columns(as_told(option), option.help);
   }
   text += others_about(help, verbs);
   if (help.topic == CtlVerb::map) text += kBootHelp + fstab_line("NAME") + "\n";

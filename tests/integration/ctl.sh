@@ -223,6 +223,9 @@ completes_map() {
   COMP_WORDS=(rnbd-ctl map disk0 read) COMP_CWORD=3
   _rnbd_ctl rnbd-ctl read
   ((${#COMPREPLY[@]} == 3)) || fail "not read-only, readonly and read-write: ${COMPREPLY[*]}"
+  COMP_WORDS=(rnbd-ctl map disk0 --p) COMP_CWORD=3
+  _rnbd_ctl rnbd-ctl --p
+  [[ ${COMPREPLY[*]} == --persist ]] || fail "not --persist: ${COMPREPLY[*]}"
 }
 it "completion offers every word that map takes" completes_map
 

@@ -107,7 +107,7 @@ by_the_page() {
   on gateway in_background "${page[3]}"
   page_is 4 '^apt install ./rnbd-bridge_\*.deb ./rnbd-ctl_\*.deb$'
   on client install_on_client
-  page_is 5 '^rnbd-ctl map disk0 from gateway.example persist$'
+  page_is 5 '^rnbd-ctl map disk0 from gateway.example --persist$'
   on client on_client "${page[5]}"
   on client use_disk
   on client kept_file

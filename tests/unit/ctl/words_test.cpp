@@ -308,10 +308,26 @@ TEST_CASE("a device may have the name of a word of map") {
   CHECK(action->server == "store");
 }
 
+TEST_CASE("words of map that come before the device are these words still") {
+  const CtlAction disk0{.verb = CtlVerb::map, .names = {"disk0"}, .server = "store"};
+  CtlAction lasting = disk0, reads = disk0, named = disk0;
+  lasting.persist = reads.persist = true;
+  reads.access = "ro";
+  named.names = {"persist"};
+  CHECK(parse_ctl_words({"map", "persist", "disk0", "from", "store"}) == lasting);
+  CHECK(parse_ctl_words({"map", "--persist", "disk0", "from", "store"}) == lasting);
+  CHECK(parse_ctl_words({"map", "disk0", "from", "store", "persist"}) == lasting);
+  CHECK(parse_ctl_words({"map", "ro", "persist", "disk0", "from", "store"}) == reads);
+  CHECK(parse_ctl_words({"map", "persist", "from", "store"}) == named);
+  named.access = "ro";
+  CHECK(parse_ctl_words({"map", "persist", "ro", "from", "store"}) == named);
+}
+
 TEST_CASE("the help on a verb has the words that belong to it") {
   const std::string help = help_on_ctl_words({.topic = CtlVerb::map});
   CHECK(help.starts_with("rnbd-ctl map DEVICE from SERVER"));
-  CHECK(help.find("persist") != std::string::npos);
+  CHECK(help.find("\n  --persist ") != std::string::npos);
+  CHECK(help.find("write --persist, and") != std::string::npos);
   CHECK(help.find("csv") == std::string::npos);
   CHECK(help.find("unmap") == std::string::npos);
   CHECK(help.find("/dev/rnbd/by-name/NAME /mnt/NAME ext4 "
