@@ -62,6 +62,7 @@ Outcome list(const CtlAction& action) {
   }
   CtlInventory inventory =
       take_inventory(reports.all, find_kernel_devices(action.root), action.side);
+  add_exports_of_mappings(action.root, inventory);
   add_openers(action, inventory);
   Outcome outcome = rnbd::outcome_of(action.verb == CtlVerb::show ? showing(action, inventory)
                                                                   : listing(action, inventory));

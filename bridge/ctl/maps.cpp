@@ -328,6 +328,16 @@ std::string mapping_called(const CtlAction& action, const std::string& name) {
   return is_there(found, *supervisor) ? found.name : "";
 }
 
+void add_exports_of_mappings(const std::string& root, CtlInventory& inventory) {
+  for (CtlJson& row : inventory.devices) {
+    const bool is_disk = row["direction"] == "import" && row["devname"].is_string();
+    if (!is_disk || !row["mapping_path"].is_null()) continue;
+    const auto mapping = mapping_in(find_mapping(root, row["program"]));
+    const auto uri = mapping ? parse_device_uri(mapping->uri) : tl::unexpected(mapping.error());
+    if (uri) row["mapping_path"] = uri->device;
+  }
+}
+
 std::set<std::string> mappings_of_export(const std::string& root, const std::string& name,
                                          const CtlInventory& inventory) {
   std::set<std::string> mappings;

@@ -39,6 +39,8 @@ tl::expected<std::uint64_t, std::string> size_told_by(const CtlReport& report);
 std::set<std::string> names_of_mappings(const std::string& root);
 /// The name of the mapping that is called NAME, nbdN or /dev/nbdN; "": there is none.
 std::string mapping_called(const CtlAction& action, const std::string& name);
+/// Completes the rows of disks whose bridge cannot tell the name of the export, by their files.
+void add_exports_of_mappings(const std::string& root, CtlInventory& inventory);
 /// The mappings whose disk is the export NAME, which may be its UUID, too: by their files, and by
 /// what their bridges have open.
 std::set<std::string> mappings_of_export(const std::string& root, const std::string& name,

@@ -100,7 +100,7 @@ maps() {
   if in_machine rnbd-ctl map disk0 from 127.0.0.1 ro --persist >said 2>&1; then fail "without a device?"; fi
   says said "the bridge runs, but the kernel has no device of 'disk0'"
   in_machine mv /srv/nbd7 /srv/block/nbd7
-  [[ $(in_machine rnbd-ctl list noheaders) == 'nbd7  unattended' ]] || fail "another list"
+  [[ $(in_machine rnbd-ctl list noheaders) == 'disk0  nbd7  unattended' ]] || fail "another list"
   [[ $(in_machine systemctl is-enabled rnbd-map@disk0.service) == enabled ]] || fail "not enabled"
   machine_journal -u rnbd-map@disk0.service >journal.txt
   says journal.txt 'told --kernel nbd --map-name disk0 --control /run/rnbd/map/disk0.control --access ro rnbd.tcp://127.0.0.1/disk0$'

@@ -657,7 +657,7 @@ alone() {
   mapping 0 resize disk0
   kill_mapping disk0
   mapping 0 list
-  says said '^- +- +nbd7 +unattended$'
+  says said '^- +disk0 +nbd7 +unattended$'
   # A bridge takes the device over; this one makes its own.
   rm -r root/sys/block/nbd7
   mapping 0 recover all --bridge bin/bridge

@@ -47,6 +47,17 @@ CtlJson row_of_device(const char* program, const char* name) {
 
 using Names = std::set<std::string>;
 
+TEST_CASE("a disk without a bridge is listed with its export, which its file has") {
+  const Machine machine;
+  machine.map("two", "rnbd+tcp://store/a");
+  const std::vector<KernelDevice> devices{{"nbd0", "u", "two"}, {"nbd1", "u", "of-nobody"}};
+  CtlInventory inventory = take_inventory({}, devices, CtlSide::both);
+  REQUIRE(inventory.devices.size() == 2);
+  add_exports_of_mappings(machine.root(), inventory);
+  CHECK(inventory.devices[0]["mapping_path"] == "a");
+  CHECK(inventory.devices[1]["mapping_path"].is_null());
+}
+
 TEST_CASE("a disk is found by its export, from its file or from its bridge") {
   const Machine machine;
   machine.map("two", "rnbd+tcp://store/a");
