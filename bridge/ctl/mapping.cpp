@@ -145,6 +145,18 @@ std::string file_of(const Mapping& mapping) {
          mapping.kernel + "\"\nOPTIONS=\"" + options + "\"\n";
 }
 
+std::string command_for(const Mapping& mapping) {
+  const std::size_t colon = mapping.kernel.find(':');
+  std::string command = "rnbd-ctl map " + mapping.uri + " --name " + mapping.name;
+  if (colon != std::string::npos) {
+    command += " --as " + std::string{kBegin} + mapping.kernel.substr(colon + 1);
+  }
+  command += " --persist";
+  if (!mapping.options.empty()) command += " --";
+  for (const std::string& option : mapping.options) command += " " + option;
+  return command;
+}
+
 tl::expected<Mapping, std::string> read_mapping(const std::string& name, const std::string& text) {
   Mapping mapping{.name = name, .uri = {}};
   std::istringstream lines{text};

@@ -26,6 +26,9 @@ tl::expected<Mapping, std::string> mapping_of(const CtlAction& action);
 /// The file of rnbd-map@NAME.service. Source: systemd.exec(5), EnvironmentFile=.
 std::string file_of(const Mapping& mapping);
 
+/// "rnbd-ctl map URI --name NAME --persist -- OPTION..."
+std::string command_for(const Mapping& mapping);
+
 /// Reads the text of file_of(), for machines without systemd.
 ///
 /// Errors: a sentence about a line of it.

@@ -73,6 +73,33 @@ std::string refuse_second(const std::string& root, const Mapping& mapping,
          "; unmap it, or write another --name NAME";
 }
 
+/// It is mapped until the next boot.
+bool ends_with_boot(const std::string& root, const FoundMapping& found) {
+  return found.device &&
+         found.files == std::vector<std::string>{path_of_mapping(root, found.name, false)};
+}
+
+/// "" or the words that make it last, when these are others than it was mapped with.
+std::string advice_to_keep(const FoundMapping& found, const Mapping& wanted) {
+  const auto there = mapping_in(found);
+  if (!there || *there == wanted) return "";
+  return "; " + command_for(*there) + " makes it last as it is";
+}
+
+/// From now on it comes at each boot; its bridge and its device notice nothing. "" or the obstacle;
+/// then it is as before.
+std::string keep(const std::string& root, const FoundMapping& found, const Mapping& mapping,
+                 Supervisor& supervisor) {
+  std::string wrong = supervisor.enable(mapping.name);
+  if (!wrong.empty()) return wrong;
+  const std::string path = path_of_mapping(root, mapping.name, true);
+  wrong = write_mapping(path, file_of(mapping));
+  if (wrong.empty()) return remove_mapping_files(found.files);
+  supervisor.disable(mapping.name);
+  remove_mapping_files({path});
+  return wrong;
+}
+
 /// "" or the obstacle; then nothing is left of it.
 std::string begin(const std::string& root, const Mapping& mapping, Supervisor& supervisor,
                   bool persist) {
@@ -232,9 +259,17 @@ MapAnswer map_device(const CtlAction& action) {
   const auto mapping = mapping_of(action);
   if (!mapping) return tl::unexpected(MapTrouble{2, mapping.error()});
   const auto supervisor = choose_supervisor(action.root, action.bridge);
-  std::string wrong = refuse_second(action.root, *mapping, *supervisor);
-  if (wrong.empty()) wrong = begin(action.root, *mapping, *supervisor, action.persist);
-  if (!wrong.empty()) return map_trouble(wrong);
+  const FoundMapping found = find_mapping(action.root, mapping->name);
+  const bool lasts_now = action.persist && ends_with_boot(action.root, found);
+  const std::string advice = lasts_now ? advice_to_keep(found, *mapping) : "";
+  std::string wrong;
+  if (lasts_now && advice.empty()) {
+    wrong = keep(action.root, found, *mapping, *supervisor);
+  } else {
+    wrong = refuse_second(action.root, *mapping, *supervisor);
+    if (wrong.empty()) wrong = begin(action.root, *mapping, *supervisor, action.persist);
+  }
+  if (!wrong.empty()) return map_trouble(wrong + advice);
   auto line = device_line(action.root, mapping->name, *patience);
   // Not on standard output, which scripts read.
   if (line && action.persist) {

@@ -610,6 +610,8 @@ alone() {
   says bridge.txt '^--kernel nbd --map-name disk0 --control root/run/rnbd/map/disk0.control --pid-file .*/disk0.pid --ready-fd 3 --path 10.0.1.1 --access ro --lanes 1 rnbd.tcp://10.0.0.1/disk0$'
   says root/run/rnbd/map.d/disk0.conf '^URI="rnbd.tcp://10.0.0.1/disk0"$'
   at_end ctl unmap disk0 --force
+  mapping 1 map disk0 from 10.0.0.1 10.0.1.1 ro --persist -- --lanes 1
+  says said 'there is no systemd'
   mapping 1 map disk0 from 10.0.0.1 --bridge bin/bridge
   says said "something is mapped as 'disk0' already, nbd7"
   mapping 0 map vol from 10.0.0.1 paths=auto as nbd12 --bridge bin/bridge
@@ -841,6 +843,22 @@ by_systemd() {
   says said '^/dev/nbd4$'
   if grep -q 'stays in' said; then fail "a line that is not there"; fi
   says said '^/dev/rnbd/by-name/vol /mnt/vol ext4 _netdev,x-systemd.after=rnbd-map@vol.service 0 0$'
+  mapping 1 map vol from 10.0.0.1 --persist
+  says said "something is mapped as 'vol' already, nbd4; unmap it, or write another --name NAME$"
+  # One that would end with the boot is kept; nothing is started again.
+  mkdir -p root/run/rnbd/map.d
+  mv root/etc/rnbd/map.d/vol.conf root/run/rnbd/map.d
+  rm systemctl.txt
+  mapping 1 map vol from 10.0.0.1 ro --persist
+  says said 'already, nbd4; .*; rnbd-ctl map rnbd.tcp://10.0.0.1/vol --name vol --persist makes it last as it is$'
+  mapping 1 map vol from 10.0.0.1
+  if grep -q 'enable ' systemctl.txt; then fail "it is kept unasked"; fi
+  mapping 0 map rnbd+tcp://10.0.0.1/vol --name vol --persist
+  says said '^/dev/nbd4$'
+  says said '^/dev/rnbd/by-name/vol /mnt/vol '
+  says systemctl.txt '^--quiet enable rnbd-map@vol.service$'
+  if grep -qE 'start|stop' systemctl.txt; then fail "the running disk is disturbed"; fi
+  [[ -e root/etc/rnbd/map.d/vol.conf && ! -e root/run/rnbd/map.d/vol.conf ]] || fail "it is not kept"
   # What unmap leaves there is told, and stays as it is.
   printf '%s\n' '/dev/rnbd/by-name/vol /mnt/vol ext4 _netdev 0 0' '/dev/rnbd/by-uuid/u-part1 /mnt/part ext4 noauto 0 0' \
     '/dev/rnbd/by-name/vol2 /mnt/vol2 ext4 _netdev 0 0' >root/etc/fstab

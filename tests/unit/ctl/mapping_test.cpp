@@ -129,5 +129,17 @@ TEST_CASE("the reason is the last error of a log, or else the last line of the p
   CHECK(reason_in_log("the server is broken\n\n") == "the server is broken");
 }
 
+TEST_CASE("the command for a mapping asks for the same one") {
+  const Mapping mapping{"vol", "rnbd+tcp://store/disk0", "nbd:3", {"--access", "ro"}};
+  const std::string command = command_for(mapping);
+  CHECK(command ==
+        "rnbd-ctl map rnbd+tcp://store/disk0 --name vol --as nbd3 --persist -- --access ro");
+  std::istringstream text{command.substr(command.find(' ') + 1)};
+  const auto action = parse_ctl_words({std::istream_iterator<std::string>{text}, {}});
+  REQUIRE(action.has_value());
+  CHECK(mapping_of(*action) == mapping);
+  CHECK(action->persist);
+}
+
 }  // namespace
 }  // namespace rnbd::mapping_test
