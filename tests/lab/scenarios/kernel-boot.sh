@@ -17,11 +17,19 @@ serve_boot_disk() {
 
 # What docs/operations.md tells an operator to do.
 first_day() {
-  in_systemd bash -exc 'rnbd-ctl map disk0 from 10.99.0.1 --persist --wait 60 && test -b /dev/rnbd/by-name/disk0'
+  local before
+  in_systemd bash -exc 'rnbd-ctl map disk0 from 10.99.0.1 --wait 60 && test -b /dev/rnbd/by-name/disk0'
+  # It is kept, and its process notices nothing.
+  before=$(main_process)
+  in_systemd rnbd-ctl map disk0 from 10.99.0.1 --persist
+  [[ $(main_process) == "$before" ]] || fail "it has another process"
   in_systemd mkfs.ext4 -q /dev/rnbd/by-name/disk0
   machine_file /etc/fstab <<<'/dev/rnbd/by-name/disk0 /mnt/disk0 ext4 _netdev,x-systemd.after=rnbd-map@disk0.service 0 0'
   in_systemd systemctl daemon-reload
-  in_systemd systemctl start mnt-disk0.mount
+  in_systemd rnbd-ctl check >check.txt || (($? == 1)) || fail "check says more than a warning"
+  grep '^WARNING: mount /mnt/disk0: .*; write mount /mnt/disk0$' check.txt
+  in_systemd mount /mnt/disk0
+  in_systemd rnbd-ctl check
   in_systemd findmnt /mnt/disk0
 }
 
@@ -84,9 +92,11 @@ recovered() { dmesg | grep 'recovery complete'; }
 
 forgotten() {
   in_systemd systemctl stop mnt-disk0.mount
-  in_systemd rnbd-ctl unmap disk0
+  in_systemd rnbd-ctl unmap /dev/rnbd/by-name/disk0 2>said.txt
+  grep '^rnbd-ctl: this line stays in /etc/fstab, and the next boot waits for its disk' said.txt
   eventually 20 is_unmapped 0
   [[ ! -e $(in_root /etc/rnbd/map.d/disk0.conf) ]] || fail "its file is still there"
+  in_systemd rnbd-ctl check | grep '^RNBD OK - no disks are mapped, '
 }
 
 lasts() {
