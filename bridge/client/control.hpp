@@ -11,6 +11,7 @@
 #include "bridge/client/device_handle.hpp"
 #include "bridge/protocol/messages.hpp"
 #include "rdma/core/client/lane.hpp"
+#include "rdma/wire/messages.hpp"
 
 namespace rnbd {
 
@@ -70,7 +71,7 @@ class ControlOperation final : public rtrs::Operation {
   /// Of the device id, in every message that has one.
   static constexpr std::size_t kIdOffset = 4;
 
-  std::array<std::byte, rtrs::kMaxUserMessage> message_;
+  std::array<std::byte, rtrs::wire::kMaxUserMessage> message_;
   const std::atomic<std::uint32_t>* device_id_ = nullptr;
   rtrs::Request request_;
 };

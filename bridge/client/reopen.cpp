@@ -107,7 +107,7 @@ template <class Message>
 void ReopenOperation::ask(rtrs::ClientLane& lane, Step step, const Message& message,
                           std::size_t answer) {
   const rtrs::ConstBytes bytes = rtrs::wire::bytes_of(message);
-  static_assert(sizeof(Message) <= rtrs::kMaxUserMessage);
+  static_assert(sizeof(Message) <= rtrs::wire::kMaxUserMessage);
   std::copy(bytes.begin(), bytes.end(), message_.begin());
   step_ = step;
   request_.message = {message_.data(), bytes.size()};

@@ -12,6 +12,7 @@
 #include "bridge/client/geometry.hpp"
 #include "bridge/protocol/messages.hpp"
 #include "rdma/core/client/lane.hpp"
+#include "rdma/wire/messages.hpp"
 
 namespace rnbd {
 
@@ -95,7 +96,7 @@ class ReopenOperation final : public rtrs::Operation {
   std::vector<ReopenDevice> devices_;
   rtrs::SessionLimits limits_;
   Step step_ = Step::session_info;
-  std::array<std::byte, rtrs::kMaxUserMessage> message_{};
+  std::array<std::byte, rtrs::wire::kMaxUserMessage> message_{};
   std::array<std::byte, sizeof(wire::DeviceInfoResponse)> answer_{};
   rtrs::Request request_;
   wire::OpenResponse opened_;

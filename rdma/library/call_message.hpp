@@ -71,7 +71,7 @@ static_assert(offsetof(CallHeader, place) == 32);
 
 /// Room for a message and the data behind it.
 inline constexpr std::size_t kMaxMessage =
-    kMaxUserMessage - sizeof(wire::WriteTrailer) - sizeof(CallHeader);
+    wire::kMaxUserMessage - sizeof(wire::WriteTrailer) - sizeof(CallHeader);
 static_assert(kMaxMessage == 240);
 
 /// A message as it came; the spans point into it.

@@ -24,6 +24,7 @@ enum class MessageType : std::uint16_t {
 };
 
 inline constexpr std::size_t kMaxSessionName = 254;
+inline constexpr std::size_t kMaxUserMessage = 288;  ///< bytes, with the additions of RTRS
 
 /// Client to server on connection 0: under which name this session is known.
 struct InfoRequest {

@@ -14,6 +14,7 @@
 #include "rdma/core/server/path.hpp"
 #include "rdma/core/server/session.hpp"
 #include "rdma/wire/immediate.hpp"
+#include "rdma/wire/messages.hpp"
 #include "tests/fuzz/fuzz.hpp"
 #include "tests/fuzz/queue_pair.hpp"
 
@@ -63,7 +64,7 @@ class Handler final : public ServerHandler {
   void on_session_down(ServerSession&) override {}
   void on_request(ServerSession&, ServerRequest& request) override {
     fuzz::require(running.size() < kDepth, "no more requests than chunks");
-    fuzz::require(request.message.size() <= kMaxUserMessage, "a user message has its limit");
+    fuzz::require(request.message.size() <= wire::kMaxUserMessage, "a user message has its limit");
     fuzz::require(request.data.size() <= kMaxIo, "data has its limit");
     fuzz::require(request.data.empty() || (request.data.data() >= chunks_.data() &&
                                            request.data.data() + request.data.size() <=

@@ -14,14 +14,12 @@ namespace rtrs {
 
 class ClientLane;
 
-inline constexpr std::size_t kMaxUserMessage = 288;  ///< bytes, with the additions of RTRS
-
 /// One message to the server and its answer. Owned by the caller: it keeps the request and all
 /// memory that it names until done() ran or cancel() returned.
 struct Request {
   enum class State : std::uint8_t { idle, waiting, in_flight };
 
-  ConstBytes message;      ///< user message, at most kMaxUserMessage bytes
+  ConstBytes message;      ///< user message, at most wire::kMaxUserMessage bytes
   ConstBytes write_data;   ///< data for the server (a write), at most max_io_size bytes
   MutableBytes read_data;  ///< where the answer goes (a read), at most max_io_size bytes
   bool is_read = false;    ///< RTRS direction; a read may have no buffer (flush)
@@ -53,7 +51,7 @@ struct Request {
   /// `max_io_size` of the lane; 0 = not known yet.
   bool fits(std::uint32_t max_io_size) const {
     const std::size_t extra = is_read ? 0 : sizeof(wire::WriteTrailer);
-    if (message.size() + extra > kMaxUserMessage) return false;
+    if (message.size() + extra > wire::kMaxUserMessage) return false;
     return max_io_size == 0 ||
            (write_data.size() <= max_io_size && read_data.size() <= max_io_size);
   }

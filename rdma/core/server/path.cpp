@@ -5,11 +5,11 @@
 #include <functional>
 #include <utility>
 
-#include "rdma/core/client/lane.hpp"
 #include "rdma/core/memory_plant.hpp"
 #include "rdma/core/plant.hpp"
 #include "rdma/wire/ensure.hpp"
 #include "rdma/wire/immediate.hpp"
+#include "rdma/wire/messages.hpp"
 
 namespace rtrs {
 namespace {
@@ -311,7 +311,7 @@ Complaint ServerPath::serve(const std::string& name) {
         options.queue_depth + (connection.cid == 0 ? kServerControlReceives : 1U), 0);
   }
   requests_.resize(options.queue_depth);
-  messages_.resize(options.queue_depth * kMaxUserMessage);
+  messages_.resize(options.queue_depth * wire::kMaxUserMessage);
   session_.up();
   state_ = ServerPathState::connected;
   if (on_connected) on_connected();

@@ -198,7 +198,7 @@ class ServerPath {
   bool told_of_memory_ = false;  ///< the handler knows of the path
   PathChunks chunks_;
   std::vector<ServerRequest> requests_;  ///< one per chunk, once connected
-  std::vector<std::byte> messages_;      ///< copies of the user messages, kMaxUserMessage each
+  std::vector<std::byte> messages_;  ///< copies of the user messages, wire::kMaxUserMessage each
   unsigned unanswered_ = 0;
   std::uint64_t begun_ = 0;              ///< requests so far
   unsigned executing_ = 0;               ///< the handler has them, or their answer is delayed

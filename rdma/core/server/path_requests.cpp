@@ -5,11 +5,11 @@
 #include <functional>
 #include <utility>
 
-#include "rdma/core/client/lane.hpp"
 #include "rdma/core/plant.hpp"
 #include "rdma/core/server/path.hpp"
 #include "rdma/wire/ensure.hpp"
 #include "rdma/wire/immediate.hpp"
+#include "rdma/wire/messages.hpp"
 
 namespace rtrs {
 namespace {
@@ -88,14 +88,14 @@ Complaint ServerPath::begin(std::uint16_t cid, std::uint32_t immediate) {
   const auto header = wire::decode_request_header(chunk, where.header_offset);
   if (!header) return to_string(header.error());
   if (header->data_length > options.max_io_size) return "a request larger than max_io_size";
-  if (header->user_length > kMaxUserMessage) return "a user message longer than any we know";
+  if (header->user_length > wire::kMaxUserMessage) return "a user message longer than any we know";
   ++begun_;
   // Others than those that were expected belong into the chunk.
   const bool elsewhere =
       !landed.empty() && !header->is_read && header->data_length == landed.size();
   if (!elsewhere) std::ranges::copy(landed, chunk.begin());
 
-  std::byte* message = messages_.data() + std::size_t{where.buffer_id} * kMaxUserMessage;
+  std::byte* message = messages_.data() + std::size_t{where.buffer_id} * wire::kMaxUserMessage;
   std::memcpy(message, chunk.data() + header->user_offset, header->user_length);
   request.message = {message, header->user_length};
   wire::WriteTrailer trailer;

@@ -226,7 +226,7 @@ TEST_CASE("requests that can never be sent end at once") {
   too_much.write_data = large;
   bench.lane.submit(too_much);
   CHECK(too_much.error == EMSGSIZE);
-  TestRequest too_long{std::string(kMaxUserMessage + 1, 'x')};
+  TestRequest too_long{std::string(wire::kMaxUserMessage + 1, 'x')};
   bench.lane.submit(too_long);
   CHECK(too_long.error == EMSGSIZE);
   CHECK(bench.queue_pair.posts.empty());
