@@ -48,7 +48,8 @@ it "names with the search path: nothing but the files below the session's direct
 # More than 200 lines in a few seconds, then as many as seconds have gone by; all parts of the server together.
 comes_and_goes() {
   local start=$SECONDS
-  start_server --export disk0=memory:1M
+  # The first session answers no heartbeats while the others come and go.
+  start_server --heartbeat 10s --export disk0=memory:1M
   limited /usr/bin/python3 "$source_dir/tests/integration/garbage.py" "$port" restless
   (($(wc -l <server.log) <= 200 + SECONDS - start + 10)) || fail "$(wc -l <server.log) lines in the log"
   says server.log "opened 'disk0'"
