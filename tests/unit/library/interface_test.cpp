@@ -225,8 +225,8 @@ TEST_CASE("an operation that is cancelled in time is the caller's again") {
                       rtrs_finish(incoming.request, 0, nullptr, 0);
                     },
                     2};
-  TestClient client{server};
   rtrs_operation operation{};
+  TestClient client{server};  // its end cancels the operation
   operation.size = sizeof(operation);
   CHECK(rtrs_cancel(client.client, &operation) == ENOENT);
   REQUIRE(rtrs_submit(client.client, &operation) == 0);

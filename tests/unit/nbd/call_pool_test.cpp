@@ -14,9 +14,9 @@ namespace call_pool_test {
 using rnbd::nbd::CallPool;
 
 TEST_CASE("calls: a hundred that wait do not hold up the next one") {
-  CallPool pool{200};
   std::latch begun{100};
   std::latch released{1};
+  CallPool pool{200};  // its end waits for the calls, which use the latches
   for (int i = 0; i < 100; ++i) {
     pool.post([&] {
       begun.count_down();
@@ -49,8 +49,8 @@ TEST_CASE("calls: not more threads than allowed, and what waits for one is made"
   std::atomic<int> most{0};
   std::atomic<int> made{0};
   {
-    CallPool pool{8};
     std::latch begun{8};
+    CallPool pool{8};
     for (int i = 0; i < 1000; ++i) {
       pool.post([&, i] {
         const int now = ++running;
@@ -67,10 +67,10 @@ TEST_CASE("calls: not more threads than allowed, and what waits for one is made"
 }
 
 TEST_CASE("calls: one after the other, each posted when the last one has ended, share a thread") {
-  CallPool pool{100};
   std::set<std::thread::id> threads;
   std::latch done{1};
   int left = 1000;
+  CallPool pool{100};
   std::function<void()> next = [&] {
     if (left-- == 0) return done.count_down();
     pool.post([&] { threads.insert(std::this_thread::get_id()); }, next);
