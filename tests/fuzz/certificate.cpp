@@ -18,9 +18,9 @@ std::ptrdiff_t common_names_in(std::span<const std::uint8_t> der) {
   constexpr std::array<std::uint8_t, 5> kOid{0x06, 0x03, 0x55, 0x04, 0x03};
   std::ptrdiff_t count = 0;
   for (auto rest = der;; ++count) {
-    const auto found = std::ranges::search(rest, kOid);
-    if (found.empty()) return count;
-    rest = std::span{found.end(), rest.end()};
+    const auto found = std::search(rest.begin(), rest.end(), kOid.begin(), kOid.end());
+    if (found == rest.end()) return count;
+    rest = std::span{found + kOid.size(), rest.end()};
   }
 }
 

@@ -87,9 +87,10 @@ Json look(BrickService& service, const std::function<Json(const Brick&)>& what) 
 tl::expected<Json, rtrs::Failure> tell_bricks(const ExportCatalogue& catalogue,
                                               const std::string& wanted) {
   Json answer{{"bricks", Json::array()}, {"maps", Json::array()}};
-  for (const auto& [name, storage] : catalogue.bricks()) {
+  for (const auto& brick_export : catalogue.bricks()) {
+    const std::string& name = brick_export.first;  // lambdas take no bindings before Clang 16
     if (!wanted.empty() && name != wanted) continue;
-    BrickService& service = *storage->backend().brick();
+    BrickService& service = *brick_export.second->backend().brick();
     answer["bricks"].push_back(
         look(service, [&](const Brick& brick) { return usage(name, brick, service); }));
     for (auto& map :

@@ -134,17 +134,17 @@ TEST_CASE("reopen: a device with any other value is lost, and the value is named
       {"a shape that no device can have", "logical block size of 100",
        [](FakeServer& server, ReopenDevice&) { server.open_response.logical_block_size = 100; }},
   };
-  for (const auto& [what, word, make] : differences) {
+  for (const auto& difference : differences) {
     FakeServer server;
     server.device_info.export_uuid = {1};
     ReopenDevice device = device_at(server, "disk0");
-    make(server, device);
+    difference.make(server, device);
     const Outcome outcome = reopen(server, {device});
-    CAPTURE(what);
+    CAPTURE(difference.what);
     CHECK(outcome.error == 0);
     CHECK(outcome.ids.at(0) == server.open.at("disk0"));
     CAPTURE(outcome.losses.at(0));
-    CHECK(mentions(outcome.losses.at(0), word));
+    CHECK(mentions(outcome.losses.at(0), difference.word));
     CHECK(mentions(outcome.losses.at(0), "'disk0'"));
   }
 }
