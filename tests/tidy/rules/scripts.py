@@ -25,14 +25,17 @@ def shellcheck(tree):
         raise Skip("shellcheck is not installed (apt-get install shellcheck)")
     shells = [p for p in tree.suspects()
               if first_line(tree, p).split(b"/")[-1].strip() in (b"sh", b"bash", b"env bash")]
-    if not shells:
-        return
-    result = subprocess.run(
-        ["shellcheck", "--external-sources", "--format=gcc", *map(str, shells)], cwd=tree.root,
-        capture_output=True, text=True, check=False)
-    yield from result.stdout.splitlines()
-    if result.returncode > 1:
-        yield f"shellcheck could not run: {result.stderr.strip()}"
+    runs = [subprocess.Popen(["shellcheck", "--external-sources", "--format=gcc", *map(str, part)],
+                             cwd=tree.root, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+            for part in (shells[i::os.cpu_count()] for i in range(os.cpu_count())) if part]
+    for run in runs:
+        told, trouble = run.communicate()
+        yield from told.splitlines()
+        if run.returncode > 1:
+            yield f"shellcheck could not run: {trouble.strip()}"
+
+
+shellcheck.alone = True
 
 
 RULES = {
