@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A session in miniature for one CPU: its slice of the permits, its connection on each path, its
-// requests in flight. All that happens per I/O at the client happens here, shared with no other
-// lane.
+// A CPU's slice of a session: some of its permits, a connection on each path, and the requests in
+// flight there. All work per I/O at the client happens here, shared with no other lane.
 #pragma once
 
 #include <array>
@@ -24,44 +23,47 @@
 
 namespace rtrs {
 
-/// Sends requests on any working path as permits allow, and hands the answers back. Requests in
-/// flight on a path that died are sent again.
+/// Sends requests on any working path as permits allow, and hands the answers back. Sends requests
+/// again that were in flight on a lost path.
 ///
-/// In a session with kFeatureExactlyOnce a request keeps permit and generation wherever it is sent
-/// again. Without it (Linux), a write waits until its path is back; the server allows that only
-/// when the first copy has ended. A read takes another permit, and the old one waits likewise.
+/// In a session with kFeatureExactlyOnce, a request that is sent again keeps its permit and
+/// generation on any path. Without it (Linux), a write waits until its path is back; the server
+/// lets the path come back only when the first copy has ended. A read is sent with another permit,
+/// and its old permit waits for the path.
 ///
-/// An owner with many permits does not get the last ones. An answer that does not come (storage
-/// hangs) is awaited without a limit, and the others go on meanwhile.
+/// An owner that has many permits does not get the last ones. There is no limit on the wait for an
+/// answer (storage may hang), and other requests go on meanwhile.
 ///
 /// Threads: the holder of the lane (one at a time).
 /// Source:  docs/protocol.md, requests, replies, several paths.
 class ClientLane final {
  public:
-  /// The properties of a path that a lane needs; known when the path is up.
+  /// The properties of a connected path that a lane needs.
   struct Link {
     QueuePair* queue_pair = nullptr;
-    std::span<wire::ChunkAddress> chunks;  ///< of this lane's slots; the lane updates keys
-    std::uint32_t queue_depth = 0;         ///< of the session (decides the layout of immediates)
+    std::span<wire::ChunkAddress> chunks;  ///< of this lane's slots; the lane updates their keys
+    std::uint32_t queue_depth = 0;         ///< of the session; decides the layout of immediates
     std::uint32_t chunk_size = 0;          ///< bytes
     std::uint32_t max_io_size = 0;         ///< bytes
-    bool new_rkey = false;
-    bool data_rides_with_reply = false;  ///< the data of a read comes with its immediate
-    bool exactly_once = false;           ///< the same for all paths of a session
-    bool accessible = true;              ///< as ClientLane::allow()
+    bool new_rkey = false;                 ///< every reply brings a new key for its chunk
+    bool data_rides_with_reply = false;    ///< the data of a read comes with its immediate
+    bool exactly_once = false;             ///< the same for all paths of a session
+    bool accessible = true;                ///< as in ClientLane::allow()
   };
 
-  /// The lane's connection on a path, for as long as the path has its number. Handles the arrivals
+  /// The lane's connection on one path, from one life of the path to the next. Handles the arrivals
   /// there.
   class Connection final : public QueuePairHandler {
    public:
     std::uint64_t received() const { return received_; }  ///< arrivals
     std::uint64_t sent() const { return sent_; }          ///< requests
-    bool answered() const { return answered_; }  ///< requests since it was attached last: some
-    /// Intervals in which it owed answers and sent nothing, although a keepalive reply was asked
-    /// for.
+    /// Some request was answered since the path was attached last.
+    bool answered() const { return answered_; }
+    /// Heartbeat intervals without an arrival, while answers were due and a keepalive reply was
+    /// asked for.
     unsigned silence() const { return watch_.silence(); }
-    bool mute() const { return watch_.mute(); }  ///< for at least an interval since it was asked
+    /// Silent for at least an interval after a keepalive reply was asked for.
+    bool mute() const { return watch_.mute(); }
 
     [[nodiscard]] Complaint on_write_with_immediate(std::uint32_t immediate,
                                                     std::uint32_t bytes) override;
@@ -83,97 +85,103 @@ class ClientLane final {
     KeepaliveWatch watch_;
   };
 
-  /// Slots [first_slot, first_slot + slot_count) of the session belong to this lane. `unresolved`
-  /// is the scope of the session; null for a lane that is alone. `opens`: for a lane of I/O, the
-  /// scope of the lane that keeps order. Without kFeatureExactlyOnce an OPEN waits for cancelled
-  /// writes, too: they name a device by its id, and the id may be another device's after CLOSE.
+  /// Slots [first_slot, first_slot + slot_count) of the session belong to this lane.
+  ///
+  /// `unresolved`: the scope that holds back this lane's requests. It is the session's for a lane
+  /// of I/O, another one for the lane that keeps order, and null for a lane that is alone. `opens`:
+  /// for a lane of I/O, the scope of the lane that keeps order. Without kFeatureExactlyOnce an OPEN
+  /// waits for cancelled writes of I/O: they name a device by its id, which may be another device's
+  /// after CLOSE and OPEN.
   ClientLane(std::uint16_t first_slot, std::uint16_t slot_count, Unresolved* unresolved = nullptr,
              Unresolved* opens = nullptr);
   ClientLane(const ClientLane&) = delete;
   ClientLane& operator=(const ClientLane&) = delete;
 
-  /// A path is up: sends waiting requests, and those that were in flight on dead paths.
+  /// The path is connected. Sends waiting requests, and those that were in flight on lost paths.
   void attach(unsigned path, const Link& link);
-  /// A path is gone and its connection quiet. Its requests in flight go elsewhere or wait
-  /// (overdue()).
+  /// The path is lost and nothing arrives from its connection any more. Its requests in flight go
+  /// over another path or wait for one; overdue() counts from `now`.
   void detach(unsigned path, Instant now = Instant::max());
-  /// Whether the server lets an attached path carry new requests. Requests in flight there end
-  /// there. Waiting ones, and those from dead paths, are sent when a path may carry them.
+  /// Says whether the server lets an attached path carry new requests. Those that are in flight
+  /// there stay there. Waiting ones, and those of lost paths, are sent when a path may carry them.
   void allow(unsigned path, bool accessible);
-  /// The server has forgotten the session; no path is attached. Waiting requests are brought up to
-  /// date. A server without kFeatureExactlyOnce may still have the session and requests that came
-  /// over another path. Requests in flight there go on waiting for their path.
+  /// The server has forgotten the session; no path is attached. Brings waiting requests up to date
+  /// (Request::renew). A server without kFeatureExactlyOnce may still have the session, and execute
+  /// requests that came over another path. Those go on waiting for that path.
   void renew();
-  /// To be called at each heartbeat interval. False: an answer is due, and the path's connection
-  /// for this lane has carried nothing for too long, although a keepalive reply was asked for. It
-  /// is dead, even if the path's other connections live. Servers reply however slow their storage
-  /// is; those without the extension are not asked.
+  /// Looks whether this lane's connection on a path lives; to be called at each heartbeat interval.
+  /// False: it is dead, even if the path's other connections live. An answer was due, and nothing
+  /// came for too long, although a keepalive reply was asked for. Servers send that reply however
+  /// slow their storage is; those without the extension are not asked.
   bool probe(unsigned path, unsigned misses_max, Instant now = Instant::max());
-  /// A request has waited since `limit` for a connection that carries it. None of those that it was
-  /// sent over has given a keepalive reply behind it. A path that passes only small messages may
-  /// come and go all the time, and a large request would wait for ever. Requests that a live server
-  /// holds do not count. Without kFeatureExactlyOnce connections are not judged.
+  /// True: some request has waited since `limit` for a connection that carries it. No connection
+  /// that it was sent over has given a keepalive reply after it. If a path passes only small
+  /// messages, it may come and go all the time, and a large request would wait for ever. Requests
+  /// that a live server holds do not count. Without kFeatureExactlyOnce this is always false.
   bool overdue(Instant limit) const;
-  /// Ends overdue() requests with `error`. The result: paths that had some of them in flight; they
-  /// are of no use to the rest either.
+  /// Ends overdue() requests with `error`. Returns the mute paths that had some of them in flight:
+  /// they are of no use to other requests either.
   PathMask fail_overdue(Instant limit, int error);
-  /// This process itself stood still for so long, and could not have heard anything.
+  /// This process itself stood still for `pause`, and received nothing: overdue() does not count
+  /// it.
   void note_pause(Duration pause);
-  /// A permit of the session, as the server counts them, for messages over a path before it is
-  /// attached. The server certainly does not use it now that this path is back. Without
-  /// kFeatureExactlyOnce it is bound to the path until that is attached: if the path dies first,
-  /// the server may still work on the message. None: each may still be in use by a request on
-  /// another path.
+  /// Lends a permit for messages over `path` before that is attached (recovery). Returns its number
+  /// in the session. Now that this path is back, the server certainly does not use that permit.
+  /// Without kFeatureExactlyOnce the permit is bound to the path until the path is attached: if the
+  /// path is lost before, the server may still work on a message. None: each permit may still be in
+  /// use by a request on another path.
   std::optional<std::uint16_t> lend_permit(unsigned path);
-  /// The server may still execute requests of this very path; their end can be learnt only there.
+  /// The server may still execute requests that came over this path, and their end can be learnt
+  /// only over this path.
   bool bound(unsigned path) const;
-  /// Another path will have this number; bound() must be false and nothing attached.
+  /// Another path will get this number. The path must be neither bound() nor attached.
   void forget(unsigned path);
   /// No path will come or be allowed soon. Requests that wait for one end with `error`, and so do
-  /// new ones until a path comes.
+  /// new requests until a path may carry them.
   void fail_pending(int error);
-  /// The writes that wait for this very path end with `error`. Their permits go on waiting, and so
-  /// do all new writes (Unresolved).
+  /// The writes that only this path may carry end with `error`. Their permits go on waiting for the
+  /// path, and newer writes wait for them (Unresolved).
   void fail_stranded(unsigned path, int error);
-  /// All paths are gone and quiet for good. Everything ends with `error`, also later requests.
+  /// All paths are gone for good, and nothing arrives any more. All requests end with `error`, and
+  /// so do later ones.
   void shut_down(int error);
 
   bool attached() const { return choice_.attached() != 0; }
   bool attached(unsigned path) const { return choice_.attached(path); }
-  /// Which paths take new requests as long as one of them is attached.
+  /// New requests take these paths, as long as one of them may carry requests.
   void use(PathMask paths, PathPolicy policy) { choice_.use(paths, policy); }
-  /// Requests arrive in the order in which they were submitted: all use one path while one is in
-  /// flight. For messages that open and close devices, which are no I/O; if need be they use a path
-  /// that is not allowed.
+  /// From now on, requests arrive in the order in which they were submitted: while one is in
+  /// flight, all use its path. This is for messages that open and close devices. They are no I/O,
+  /// and without another path they use one that is not allowed.
   ///
-  /// Without kFeatureExactlyOnce an unresolved write, of this lane or cancelled in another, holds
-  /// back newer reads until its end is known. A late CLOSE would close the device of a newer OPEN;
-  /// a late write names its device by an id. Such a lane has a scope of its own, so that I/O does
-  /// not wait too. A CLOSE passes reads that wait. It waits itself while both such a write and the
+  /// Without kFeatureExactlyOnce, an unresolved write of this lane, or one of I/O, holds back newer
+  /// reads (OPENs) until its end is known. A late CLOSE would close the device of a newer OPEN, and
+  /// a late write would reach it by the same id. The lane has a scope of its own, so that I/O does
+  /// not wait, too. A CLOSE passes reads that wait. It waits only while both such a write and the
   /// first copy of a resent read may come late: that read would open a device under the id.
   void keep_order() { order_.keep(); }
   /// The first waiting request waits for the scope of the lane, although a path is there.
   bool holds_back() const {
     return open() != 0 && !waiting_.empty() && order_.holds_back(*waiting_.front(), slots_);
   }
-  /// A write waits for the end of one of its owner's that was cancelled or failed.
+  /// Some write waits for an older write of its owner, which was cancelled or failed.
   bool holds_back_owner() const;
-  /// Sends what may go, and ends what is refused: the last unresolved write of a scope has ended,
-  /// or a scope refuses.
+  /// Sends the requests that may go, and ends those that a scope refuses. To be called when the
+  /// last unresolved write of a scope has ended, or when a scope begins to refuse.
   void resume();
   void set_latency(unsigned path, Duration latency) { choice_.set_latency(path, latency); }
 
   /// Sends now or as soon as a path and a permit are free. May complete at once (with an error)
   /// when nothing can be sent.
   void submit(Request& request);
-  /// Gives a request up: afterwards nothing refers to it or its memory, and done() is not called.
+  /// Cancels a request: afterwards nothing refers to it or its memory, and done() is not called.
   /// Its permit comes back with the server's answer; until then Request::scope counts it.
   void cancel(Request& request);
   /// Hands everything posted to the transport.
   void flush();
 
   const LaneSlots& permits() const { return slots_; }
-  /// Of requests, since the path was attached last.
+  /// The number of requests in flight on an attached path.
   unsigned in_flight(unsigned path) const { return choice_.in_flight(path); }
   Connection& connection(unsigned path) { return connections_[path]; }
   const Connection& connection(unsigned path) const { return connections_[path]; }
@@ -204,7 +212,7 @@ class ClientLane final {
   LaneOrder order_;
   std::uint64_t posted_ = 0;       ///< requests so far
   std::uint32_t max_io_size_ = 0;  ///< bytes; of all paths the least; 0 = not known yet
-  int down_error_ = 0;             ///< the errno for submit() while no path is open; 0 = wait
+  int down_error_ = 0;             ///< errno for submit() while no path is open; 0 = wait
   LaneSlots slots_;
   WaitingRequests waiting_;
 };

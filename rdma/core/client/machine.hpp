@@ -17,64 +17,64 @@ namespace rtrs {
 /// An event that the executor reports.
 struct ClientEvent {
   enum class Kind : std::uint8_t {
-    awake,        ///< at a heartbeat, before its lanes are looked at
-    heartbeat,    ///< of `path`; `lanes_live`
+    awake,        ///< a heartbeat is due; reported before the lanes are looked at
+    heartbeat,    ///< is due on `path`; `lanes_live`
     ready,        ///< `path` has exchanged the infos
-    lost,         ///< `path`, by `cause`; `traffic`
+    lost,         ///< `path` has ended, by `cause`; `traffic`
     access,       ///< the server has changed the access state of `path`
-    overdue,      ///< requests have failed; `paths` had some of them in flight and are mute
+    overdue,      ///< requests were overdue and failed; `paths` had some of them and are mute
     released,     ///< no lane is bound to `path`
-    no_permit,    ///< none is left to recover the session with over `path`
-    recovered,    ///< devices were opened again, with `cause.error`
-    busy,         ///< the executor was, until now: that is no local stall
+    no_permit,    ///< no permit is left for the recovery of the session over `path`
+    recovered,    ///< the opening of the devices has ended, with the errno `cause.error`
+    busy,         ///< the executor was busy until now, which is no local stall
     disconnect,   ///< command: `path`
     remove,       ///< command: `path`
-    new_policy,   ///< command
-    came_or_goes  ///< command: a path was added, or stays, or is to be connected again
+    new_policy,   ///< command: the executor uses another PathPolicy from now on
+    came_or_goes  ///< command: a path was added, stays after all, or is to be connected again
   };
-  /// Of a path, by all its lanes since it was attached.
+  /// The traffic of a path on all lanes, since it was attached.
   struct Traffic {
-    bool answered = false;
-    bool unanswered = false;
-    unsigned silence = 0;  ///< intervals; of the lane that is silent for longest
+    bool answered = false;    ///< some request was
+    bool unanswered = false;  ///< some request is
+    unsigned silence = 0;     ///< heartbeat intervals; of the lane that is silent for longest
   };
 
   Kind kind;
   unsigned path = 0;
-  unsigned life = 0;  ///< of the path, as the action to connect it had it
+  unsigned life = 0;  ///< of the path: the number in the action that connected it
   Cause cause = {};
   Traffic traffic = {};
   PathMask paths = 0;
-  bool lanes_live = true;
+  bool lanes_live = true;  ///< no lane has found its connection dead
 };
 
 /// An action that the executor performs.
 struct ClientAction {
   enum class Kind : std::uint8_t {
-    connect,         ///< `path`: ClientSession::path() says how; its attempt has the number `life`
+    connect,         ///< try to connect `path`, by ClientSession::path(); this is its life `life`
     make_lanes,      ///< for the permits that `path` was granted
-    attach,          ///< the lanes to `path`, which is connected
-    came_up,         ///< callers may submit requests
-    use,             ///< `paths` for new requests
-    allow,           ///< ask ClientPath::accessible() of `path` for new requests
-    acknowledge,     ///< the access state of `path` to its server: all lanes go by it
-    drop,            ///< gather the traffic of `path` in its `life`, and report it as lost
-    close,           ///< the connections of `path` that no lane has
-    detach,          ///< the lanes from `path`; report busy
-    attempt_failed,  ///< of `path`, by `cause`, before the session was up
+    attach,          ///< attach the lanes to `path`, which is connected
+    came_up,         ///< let callers submit requests
+    use,             ///< let new requests use `paths`
+    allow,           ///< tell the lanes whether `path` is accessible (ClientPath::accessible())
+    acknowledge,     ///< the access state of `path`, to its server: all lanes follow it
+    drop,            ///< gather the traffic of `path` in its `life`, and report the path as lost
+    close,           ///< close the connections of `path` that no lane has
+    detach,          ///< detach the lanes from `path`; report busy
+    attempt_failed,  ///< before the session was up, `path` could not be connected, by `cause`
     recover,         ///< open the devices again over `path`; report recovered, or no_permit
-    break_recovery,  ///< its path is lost: let it end
-    renew,           ///< the lanes, for another session
-    say_goodbye,     ///< to the server of `path`, which then closes it
-    put_off,         ///< waits in the lanes, by `pause`
-    fail_waiting,    ///< requests that wait for a path
-    fail_writes,     ///< those that only `path` may carry
-    fail_overdue,    ///< requests without progress on their paths; report overdue
+    break_recovery,  ///< let the recovery end: its path is lost
+    renew,           ///< prepare the lanes for another session (ClientLane::renew())
+    say_goodbye,     ///< to the server of `path`, which then closes the path
+    put_off,         ///< leave `pause` out of all waits in the lanes
+    fail_waiting,    ///< end the requests that wait for a path
+    fail_writes,     ///< end the writes that only `path` may carry
+    fail_overdue,    ///< end requests without progress on their paths; report overdue
     release,         ///< if no lane is bound to `path`, report released
-    forget,          ///< `path`: the next one with its number is another
+    forget,          ///< forget `path` in the lanes: its number may go to another path
     run_background_jobs,  ///< a path has come
-    notify,               ///< `notice`
-    end,                  ///< the session, by `cause`
+    notify,               ///< report `notice` to the log
+    end,                  ///< end the session, by `cause`
   };
 
   Kind kind;
@@ -86,12 +86,12 @@ struct ClientAction {
   Notice notice = {};
 };
 
-/// Decides about a session's paths, and about the session with them. Lanes, connections, timers and
-/// the recovery handler belong to the executor.
+/// Decides about a session and its paths. Lanes, connections, timers and the recovery handler
+/// belong to the executor.
 ///
-/// After each event the executor performs the actions until there are none, and then calls
-/// handle_timeout() at next_deadline(). It may report events while it performs an action; their
-/// actions come before the older ones.
+/// After each event the executor performs all actions of poll_action(), and then calls
+/// handle_timeout() at next_deadline(). It may report events while it performs an action; the
+/// actions of these events come before the older ones.
 ///
 /// Threads: one at a time (the driver's background thread; the simulator).
 class ClientMachine {
@@ -101,12 +101,13 @@ class ClientMachine {
       : session_{std::move(options), std::move(random)}, recovers_{recovers} {}
 
   void handle(const ClientEvent& event, Instant now);
-  /// Does everything that is due by now.
+  /// Decides all that is due by now.
   void handle_timeout(Instant now);
+  /// Takes the next action. None: there is none until the next event or deadline.
   std::optional<ClientAction> poll_action();
   /// May change with each event.
   Instant next_deadline() const { return ended_ ? Instant::max() : session_.next_event(); }
-  /// The executor stops: nothing is decided any more.
+  /// The executor stops: later events lead to nothing.
   void end() { ended_ = true; }
 
   /// For questions, and for commands that change no path that is open.
@@ -119,8 +120,8 @@ class ClientMachine {
   struct Path {
     unsigned life = 0;
     bool open = false;
-    bool held = false;     ///< ready, but waits until the session has been recovered
-    bool noticed = false;  ///< its access state is yet to be acknowledged
+    bool held = false;     ///< ready, but waits for the end of the recovery
+    bool noticed = false;  ///< its new access state is not acknowledged yet
   };
   struct Recovery {
     unsigned path = 0;
@@ -157,7 +158,7 @@ class ClientMachine {
   PathMask in_use_ = 0;
   bool ended_ = false;
   std::deque<ClientAction> actions_;
-  std::ptrdiff_t added_ = 0;  ///< actions since one was taken: they come first
+  std::ptrdiff_t added_ = 0;  ///< actions added since one was taken; they come first
 };
 
 }  // namespace rtrs
