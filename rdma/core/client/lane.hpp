@@ -100,7 +100,7 @@ class ClientLane final {
   /// The path is connected. Sends waiting requests, and those that were in flight on lost paths.
   void attach(unsigned path, const Link& link);
   /// The path is lost and nothing arrives from its connection any more. Its requests in flight go
-  /// over another path or wait for one; overdue() counts from `now`.
+  /// over another path or wait for one. `now`: for overdue().
   void detach(unsigned path, Instant now = Instant::max());
   /// Says whether the server lets an attached path carry new requests. Those that are in flight
   /// there stay there. Waiting ones, and those of lost paths, are sent when a path may carry them.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A client's session over all its paths: which of them to connect when, which session the server
-// says it is, which paths carry I/O, when to stop waiting. Decisions only; a driver acts on them.
+// A client's session over all its paths. Decides when to connect each path, whether it leads to the
+// session, which paths carry I/O, and when requests have waited for too long.
 #pragma once
 
 #include <cstdint>
@@ -23,29 +23,32 @@ struct ClientSessionOptions {
   ClientPathOptions path;
   using Path = SessionPathOptions;
   std::vector<Path> paths;
-  std::uint64_t server_id = 0;    ///< of the server, if that is known; 0 = it is not
-  bool only_this_server = false;  ///< also the paths that name it must lead to that one
-  Duration no_path_timeout{};     ///< 0 = for ever
+  std::uint64_t server_id = 0;    ///< of the server that paths must lead to; 0 = unknown
+  bool only_this_server = false;  ///< the naming path, too, must lead to `server_id`
+  Duration no_path_timeout{};     ///< the longest wait of requests for a path; 0 = for ever
   Duration reconnect_min{};
   Duration reconnect_max{};
-  Duration settle_time{};
+  Duration settle_time{};  ///< a better path must be steady for so long before it is used
   bool require_extension = false;
 };
 
+/// The records of a session's paths, and the decisions about them. ClientMachine turns them into
+/// actions.
+///
 /// Threads: one at a time (the driver's background thread; the simulator).
 /// Source:  docs/protocol.md, several paths, RTRS extension.
 class ClientSession {
  public:
-  /// The result of connecting a path.
+  /// The session to which a path leads.
   enum class Welcome : std::uint8_t {
     first,     ///< the session is new, and nothing was ever sent
-    joined,    ///< the session that we have
-    renewed,   ///< the server has forgotten the session, this is another one
-    stranger,  ///< another server's session: the path must be closed
-    changed,   ///< like renewed, but with less than the client works with
-    left,      ///< a session of this client's, from before a renewal: the server must forget it
-    unfit,     ///< the server lacks a required feature
-    foreign,   ///< another server, or one that may be: the path must be closed
+    joined,    ///< the session that the client has
+    renewed,   ///< another one: the server has forgotten the session
+    stranger,  ///< another one than the other paths have: the path must be closed
+    changed,   ///< as renewed, but the server grants less than the client works with
+    left,      ///< one that this client left when it recovered: the server must forget it
+    unfit,     ///< none: the server lacks a required feature
+    foreign,   ///< one of another server, or of one that may be: the path must be closed
   };
 
   /// `random` yields 64 random bits.
@@ -55,89 +58,96 @@ class ClientSession {
   unsigned path_count() const { return static_cast<unsigned>(paths_.size()); }
   /// The record of a path.
   const SessionPath& at(unsigned path) const { return paths_[path]; }
-  /// One more path, which is due at once: its number. None: no number is free.
+  /// Adds a path, which is due at once, and returns its number. None: no number is free.
   std::optional<unsigned> add(const ClientSessionOptions::Path& path, Instant now);
-  /// The path is to go when the server has certainly ended its requests. Until then it takes no new
-  /// requests if others can, and is connected again when it is lost.
+  /// Begins to remove a path. It goes when the server has certainly ended its requests. Until then
+  /// it takes no new requests if others can, and is connected again when it is lost.
   void leave(unsigned path, Instant now);
-  /// It need not go after all.
+  /// Takes leave() back.
   void stay(unsigned path) { paths_[path].standing = SessionPath::Standing::stays; }
   void set_rank(unsigned path, unsigned rank) { paths_[path].options.rank = rank; }
-  /// The path is gone, its number free: it must not be connected, and no lane bound to it. Another
-  /// one has been connected, and names the server if this one did.
+  /// Removes a path and frees its number. The path must not be connected, no lane may be bound to
+  /// it, and another path must have led to the server. If this was the naming path, that one is
+  /// now.
   void remove(unsigned path);
 
-  /// An attempt may lead somewhere: there is a session to join, or the path may begin or renew one.
+  /// Whether to try to connect the path. It needs a session to join, or the right to begin one.
   bool may_try(unsigned path) const { return has_path() || may_begin(path); }
-  /// The id that the server gives; 0 = it gives none, or there was none yet.
+  /// The server's id; 0 = the server has none, or it is not known yet.
   std::uint64_t server_id() const { return options_.server_id; }
 
-  /// The first path with an attempt that is due.
+  /// The first path that is due to be connected.
   std::optional<unsigned> connect_due(Instant now) const;
-  /// Begins an attempt: a new life of the path.
+  /// Begins an attempt to connect the path, which is a new life of it.
   ClientPath& begin(unsigned path);
   ClientPath& path(unsigned path) { return *paths_[path].core; }
   const ClientPath& path(unsigned path) const { return *paths_[path].core; }
 
-  /// The infos have been exchanged.
+  /// Says to which session a path leads that has exchanged the infos.
   Welcome judge(unsigned path);
-  /// The path carries requests from now on. The first path of a session decides which one it is.
+  /// The path carries requests from now on. While no other path does, its session becomes the
+  /// client's.
   void connected(unsigned path, Instant now);
-  /// The attempt failed or the path died. The next attempt is due after a pause. Requests
-  /// that went over it `in_vain`, because it ended soon and before it had answered any of them,
-  /// have waited all the time (give_up_waiting(), overdue()).
+  /// The attempt failed or the path was lost; the next attempt is due after a pause. `in_vain`: the
+  /// path had requests and answered none. If it also was lost soon, its life does not interrupt the
+  /// wait of these requests (give_up_waiting(), overdue()).
   void lost(unsigned path, Instant now, const Cause& why, bool in_vain = false);
-  /// A connection of the path owes answers and carries nothing, while others live: a smaller MTU on
-  /// the way than the hosts believe, say. To be followed by lost(). It would look well as soon as
-  /// it is connected again, and fail as soon as it is used. So it takes no requests for a while,
-  /// twice as long each time, as long as there is another one.
+  /// Keeps requests off a path for a while, as long as there is another one. A connection of this
+  /// path owed answers and carried nothing, while its others lived; a small MTU on the way can
+  /// cause that. Such a path can be connected again at once, and fails at once when it is used.
+  /// Each time, the while is twice as long. To be followed by lost().
   void distrust(unsigned path, Instant now) { paths_[path].distrust.begin(now); }
-  /// `silence`: of the connection of the path that owes answers and says nothing for longest, in
-  /// intervals. Others have lived meanwhile.
+  /// True: a connection of the path was dead while others lived. `silence`: heartbeat intervals
+  /// since the last arrival on the most silent of the connections with answers due.
   bool lives_in_part(unsigned path, unsigned silence) const;
-  /// At each heartbeat interval: whether all connections of the path live.
+  /// To be called at each heartbeat interval in which all connections of the path live.
   void lives(unsigned path, Instant now) { paths_[path].patience.on_alive(now); }
+  /// To be called when some connection of the path seems dead, before lost().
   void looks_dead(unsigned path, Instant now);
-  /// How many intervals a connection of the path may be silent that owes answers. More after it has
-  /// looked dead (ProbePatience), unless requests can do without it.
+  /// The heartbeat intervals for which a connection of the path may be silent while answers are
+  /// due. They are more after the path has looked dead (ProbePatience) and no other could replace
+  /// it.
   unsigned misses_max(unsigned path) const {
     return paths_[path].patience.misses_max(options_.path.heartbeat_misses);
   }
-  /// By command; no attempt is made until reconnect(), which also ends the pause before the next
-  /// attempt.
+  /// Command: closes the path, and makes no attempt until reconnect(). That also ends the pause of
+  /// a path that failed.
   void disconnect(unsigned path, Instant now);
   void reconnect(unsigned path, Instant now) { paths_[path].reconnect(now); }
 
-  /// The server has changed its mind about a path (ClientPath::access()). True: to the worse.
+  /// The server has changed the access state of a path (ClientPath::access()). True: to a worse
+  /// one.
   bool access_changed(unsigned path, Instant now);
 
-  /// To be asked at each heartbeat, at each next_event(), and whenever a path is lost: how long
-  /// this process itself stood still, if it did. The session's own waits are put off by it.
+  /// Returns how long this process itself stood still, if it did, and puts off the session's own
+  /// waits by that. To be called at each heartbeat, at each next_event(), and whenever a path is
+  /// lost.
   std::optional<Duration> own_pause(Instant now);
-  /// The caller itself was busy until now (a device lets go of a connection, say): that is no local
-  /// stall.
+  /// The caller itself was busy until now, for example while an RDMA device destroyed a connection.
+  /// own_pause() does not count that.
   void was_busy(Instant now) {
     if (awake_at_) awake_at_ = now;
   }
 
   bool has_path() const { return connected_ > 0; }
-  /// Whether some path may carry requests, if need be one that is leaving, and since when none can.
+  /// Whether some path may carry requests, even one that is leaving, and for how long none could.
   const OutageClock& outages() const { return outages_; }
   bool was_up() const { return was_up_; }
   /// True once when requests have waited for too long for a path that may carry them.
   bool give_up_waiting(Instant now) { return outages_.give_up(now); }
-  /// A path that has been away for so long that its waiting writes must fail. Once for each loss,
-  /// and only for servers without generations: with others no request waits for one certain path.
+  /// Returns a path that has been away for so long that its waiting writes must fail, once for each
+  /// loss. None for servers with generations: there any path can carry a waiting request.
   std::optional<unsigned> overdue(Instant now);
   /// The paths that take new requests.
   PathMask in_use(Instant now);
   /// When to ask own_pause(), connect_due(), give_up_waiting(), overdue() and in_use() again.
   Instant next_event() const;
 
-  /// The limits that the session was granted first, and keeps: a server that has come back may
-  /// grant more.
+  /// The server's grant for the newest session, but with the max_io_size and queue_depth of the
+  /// first one. A server that has come back may grant more, and callers keep the limits that they
+  /// know.
   const wire::AcceptParameters& accepted() const { return accepted_; }
-  /// For a memory path of this session, as it is now.
+  /// The options of a new memory path of this session.
   ClientPathOptions memory_path();
 
  private:
@@ -157,7 +167,7 @@ class ClientSession {
   std::uint16_t granted_depth_ = 0;  ///< by the server's session as it is now
   std::vector<std::uint64_t> left_;  ///< epochs from before renewals, the newest last
   unsigned connected_ = 0;
-  std::optional<Instant> awake_at_;  ///< when own_pause() was asked last, if it was up
+  std::optional<Instant> awake_at_;  ///< when own_pause() was asked last; none: was never up
   bool was_up_ = false;
   unsigned rank_ = ~0U;  ///< of the paths in use
   OutageClock outages_;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The decisions about a session's paths at the server: which connections are let in, when paths are
-// read, when they end. Events and the time go in, actions come out.
+// The decisions about a session's paths at the server: which connections may join, when all paths
+// are read, and when a path or the session ends. Events and the time go in, actions come out.
 #pragma once
 
 #include <cstdint>
@@ -14,43 +14,43 @@
 
 namespace rtrs {
 
-/// Why a path ends.
+/// The reason why a path ends.
 struct PathEnd {
   enum class Kind : std::uint8_t {
-    makes_room,   ///< others came while it had not finished its handshake
-    replaced,     ///< its client has connected it again
+    makes_room,   ///< half open, it had to make room for newer paths
+    replaced,     ///< the client has connected it again
     late,         ///< its handshake was not finished in time
-    silent,       ///< its client does not answer heartbeats
-    fenced,       ///< its session has closed it, because of `why`
-    broke_rule,   ///< likewise; its client broke a rule
-    turned_down,  ///< its client was told to leave, because of `why`
+    silent,       ///< nothing comes from the client, not even answers to heartbeats
+    fenced,       ///< its session has closed it, for the reason `why`
+    broke_rule,   ///< likewise: the client broke the rule `why`
+    turned_down,  ///< the client was told that it cannot be served, for the reason `why`
     unproven,     ///< connection `cid` did not prove its user, see `why`
-    drained,      ///< the server stops, and all answers have left
-    left,         ///< its client has closed it; `text`
+    drained,      ///< the server stops, and all answers have been sent
+    left,         ///< the client has closed it; `text`
     broken,       ///< a connection has failed; `text`
-    failed,       ///< the executor has; `text`
-    command,      ///< `text`
+    failed,       ///< the executor has failed; `text`
+    command,      ///< somebody ordered it; `text`
   };
 
   Kind kind{};
   Complaint why = nullptr;
   std::uint16_t cid = 0;
   std::string text{};
-  bool answered = false;  ///< all answers have left: its client is to have them
+  bool answered = false;  ///< all answers have been sent, and the client is to receive them
 };
 
 /// An event that the executor reports.
 struct ServerEvent {
   enum class Kind : std::uint8_t {
-    serving,      ///< `path` serves, and that was told
-    ended,        ///< a connection of `path` did, by `end`: left or broken
-    flushed,      ///< all answers of `path` have left
+    serving,      ///< `path` serves, and the executor has announced it
+    ended,        ///< a connection of `path` has ended, by `end`: left or broken
+    flushed,      ///< all answers of `path` have been sent
     released,     ///< the connections of `path` are closed
-    others_went,  ///< it is this session's turn again
-    make_room,    ///< command: `path`, which is half open, ends
-    end_path,     ///< command: `path`, by `end`
-    end_all,      ///< command: all paths and the session, by `end`
-    drain         ///< command: nothing is read any more; paths end when all is answered
+    others_went,  ///< other sessions had their turn, see ServerExecutor::let_others_go()
+    make_room,    ///< command: end `path`, which is half open
+    end_path,     ///< command: end `path`, by `end`
+    end_all,      ///< command: end all paths and the session, by `end`
+    drain         ///< command: read nothing more; each path ends when all its requests are answered
   };
 
   Kind kind;
@@ -58,42 +58,42 @@ struct ServerEvent {
   PathEnd end = {};
 };
 
-/// Performs the decisions about one path, at once. It may report events meanwhile.
+/// Performs the decisions about one path, at once. It may report events before it returns.
 class ServerPathExecutor {
  public:
-  /// Looks at all connections. False: there may be more.
+  /// Receives on all connections. False: there may be more to receive.
   virtual bool read() = 0;
-  /// It serves from now on. Report serving.
+  /// The path serves from now on. Report serving.
   virtual void serves() = 0;
-  /// It takes no more connections; `over`: nor does its session.
+  /// The path ends and takes no more connections; `over`: nor does its session.
   virtual void leaves(const PathEnd& end, bool over) = 0;
-  /// Close all connections. Report released.
+  /// Closes all connections. Report released.
   virtual void close() = 0;
-  /// Look at all connections: some event may have been missed.
+  /// Looks at all connections, because an event may have been missed. Called at each heartbeat.
   virtual void look() = 0;
-  /// Report flushed when all answers have left.
+  /// Sends the remaining answers. Report flushed when all have been sent.
   virtual void send_rest() = 0;
-  /// Nothing executes in its chunks. Answer with forget(), from a later event.
+  /// Nothing executes in the path's chunks any more. Call forget() from a later event.
   virtual void gone() = 0;
 
  protected:
   ~ServerPathExecutor() = default;
 };
 
-/// Performs the decisions about a session, likewise.
+/// Performs the decisions about a session, at once. It may report events before it returns.
 class ServerExecutor {
  public:
-  /// Asks admission for a path that has finished its handshake.
+  /// Asks the server's admission to let in a path that has finished its handshake.
   virtual Admission::Admitted admit(Admission::PathId path, std::string_view name) = 0;
-  /// Report others_went when others have had a turn.
+  /// Lets other sessions of the reactor have a turn. Report others_went after that.
   virtual void let_others_go() = 0;
-  /// No path is left, and the session waits for its client.
+  /// No path is left, and the session begins to wait for its client.
   virtual void lingers() = 0;
-  /// Its client did not come.
+  /// The client did not come in time.
   virtual void forgotten() = 0;
-  /// It lingers and executes nothing: another session may have its resources.
+  /// The session lingers and executes nothing: another session may take its name and devices.
   virtual void idle() = 0;
-  /// Nothing is left: it may be destroyed from a later event.
+  /// Nothing of the session is left. It may be destroyed from a later event.
   virtual void gone() = 0;
 
  protected:
@@ -105,11 +105,12 @@ struct ServerMachineOptions {
   Duration linger{};  ///< how long a session without paths waits for its client
 };
 
-/// A session at the server with its paths. Connections, timers and chunk memory belong to the
-/// executors.
+/// Decides about a session at the server and its paths. Connections, timers and chunk memory belong
+/// to the executors.
 ///
-/// Requests end at any time, and so do sessions and paths: actions are performed where they are
-/// decided. After each event the executor calls handle_timeout() at next_deadline().
+/// Requests end at any time, and with them sessions and paths. So the machine calls the executors
+/// as soon as it decides, and queues no actions. After each event the executor calls
+/// handle_timeout() at next_deadline().
 ///
 /// Threads: one at a time (the session's reactor; the simulator).
 class ServerMachine {
@@ -124,7 +125,7 @@ class ServerMachine {
 
     const PathId id;
     ServerPath core;
-    ServerPathExecutor* executor = nullptr;  ///< given before anything is reported
+    ServerPathExecutor* executor = nullptr;  ///< set by its owner before the first event
 
     bool open() const { return state_ != State::closed; }
 
@@ -135,7 +136,7 @@ class ServerMachine {
     State state_ = State::shaking_hands;
     Instant deadline_ = Instant::max();  ///< of the handshake, then the next heartbeat
     bool reading_ = false;
-    std::optional<PathEnd> fence_;  ///< came while it was read
+    std::optional<PathEnd> fence_;  ///< the session closed it while it was read
   };
 
   ServerMachine(const ServerSessionOptions& session, ServerMachineOptions options,
@@ -147,16 +148,18 @@ class ServerMachine {
   const ServerSession& session() const { return session_; }
   bool draining() const { return draining_; }
 
-  /// Whether a connection that admission has accepted may join its path. If not, it is closed, and
-  /// its client tries again.
+  /// Whether a connection that admission has accepted may join `path`; `is_new`: as its first. If
+  /// not, the executor closes it, and the client tries again.
   bool takes(PathId path, bool is_new) const;
+  /// Begins a path, whose handshake must be finished in time.
   Path& add(PathId path, const ServerPathOptions& options, Instant now);
+  /// Null: there is no such path.
   const Path* find(PathId path) const;
   void forget(PathId path) { paths_.erase(path); }
 
-  /// A connection of the path is read. Meanwhile the path is not closed.
+  /// The executor begins to read a connection of the path. Until end_reading() the path stays open.
   void begin_reading(Path& path) { path.reading_ = true; }
-  /// `more`: it has more to read. False: the path is closed.
+  /// The executor has read it; `more`: there is more to read. False: the path is closed.
   bool end_reading(Path& path, bool more);
 
   void handle(const ServerEvent& event, Instant now);
@@ -183,9 +186,9 @@ class ServerMachine {
   ServerExecutor& executor_;
   ServerSession session_;
   std::map<PathId, Path> paths_;
-  PathId older_life_ = 0;  ///< of the path that is admitted at the moment
+  PathId older_life_ = 0;  ///< the older generation of the path that is admitted at the moment
   Instant now_{};          ///< of the newest event
-  /// While nobody has a path; max: it is over.
+  /// The end of the wait for the client. None: there is a path; max: the wait is over.
   std::optional<Instant> linger_until_;
   bool judging_later_ = false;
   bool draining_ = false;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A session at the server: its paths, and its record of the requests that came on them.
+// A session at the server: its paths, and a record of the writes that came on them.
 #pragma once
 
 #include <cstdint>
@@ -25,11 +25,11 @@ struct ServerSessionOptions {
   std::uint16_t queue_depth = 256;
   std::uint32_t max_io_size = 256 * 1024;  ///< bytes
   std::uint32_t max_header_size = 4096;    ///< bytes
-  bool extension = true;                   ///< the client announced it, so it is answered
-  std::uint32_t features = 0;              ///< of both sides.
+  bool extension = true;                   ///< the client has announced it
+  std::uint32_t features = 0;              ///< those that both sides have
   wire::Uuid uuid{};                       ///< the client's
-  std::uint64_t session_epoch = 0;         ///< a random number of this session.
-  std::uint64_t volatile_epoch = 0;        ///< another one when unflushed writes may be lost
+  std::uint64_t session_epoch = 0;         ///< a random number of this session
+  std::uint64_t volatile_epoch = 0;        ///< changes when unflushed writes may be lost
   std::uint64_t server_id = 0;             ///< the same for all sessions of the server
 
   std::uint32_t chunk_size() const { return max_io_size + max_header_size; }
@@ -39,11 +39,11 @@ struct ServerSessionOptions {
   bool has_memory_paths() const { return (features & wire::kFeatureMemoryPaths) != 0; }
 };
 
-/// Lives from the first accepted connection until it is over and every request has been finished.
+/// Exists from its first accepted connection until it is over and every request has been finished.
 ///
-/// It is over when its last path has closed. With kFeatureExactlyOnce it lingers then: it stays,
-/// and a new path may join it, until the client says goodbye, or nobody has come for a while and
-/// nothing executes.
+/// It is over when its last path has closed. With kFeatureExactlyOnce it first lingers: it stays,
+/// and a new path may join it. It is over when the client says goodbye, or when no path has come
+/// for a while and nothing executes.
 ///
 /// Threads: one reactor.
 /// Source:  docs/protocol.md, several paths, RTRS extension.
@@ -59,56 +59,61 @@ class ServerSession {
 
   /// The driver has closed a path.
   void on_path_closed(ServerPath& path);
-  /// The server thinks so of all paths that came in by this listener (ServerPathOptions::entrance).
+  /// Sets the access state of all paths from this listener (ServerPathOptions::entrance).
   void set_access(unsigned entrance, wire::PathAccess access);
   /// No path may join any more. The session ends with its last request.
   void end();
-  /// Ends the memory path of this number; on_memory_path_down() tells when that has happened.
+  /// Ends the memory path with this UUID; on_memory_path_down() follows when that has happened.
   /// False: there is none.
   bool revoke(const wire::Uuid& memory_path);
-  /// Tells the client that memory is wanted back that its memory paths may use. It is told over
-  /// one path after another until it has heard it. False: it has no memory paths.
+  /// Asks the client to give back memory that its memory paths may use. Asks over one path at a
+  /// time, until an answer comes. False: the session cannot have memory paths.
   bool recall();
-  /// Nobody came back while it lingered.
+  /// The time to linger is over, and no path has come.
   void on_linger_expired();
-  /// Ends a session that lingers and executes nothing, because another one wants its name or
-  /// device.
+  /// Ends the session if it is idle(), because another one wants its name or device. False: it is
+  /// not.
   bool end_if_idle();
 
+  /// No path may join any more.
   bool over() const { return over_ || gone_; }
+  /// It is over, every request has been finished, and no memory path is left.
   bool gone() const { return gone_; }
-  /// For requests: memory paths keep no session.
+  /// Whether a path keeps the session. Memory paths do not.
   bool has_live_path() const;
+  /// The number of paths that serve requests.
   unsigned connected_paths() const;
-  /// Lingers, and nothing executes.
+  /// It lingers, and nothing executes.
   bool idle() const { return !gone_ && lingers() && !has_live_path() && executing_ == 0; }
   /// The handler's list of open devices.
   std::vector<SessionItem> items();
-  /// Requests that the handler has, and those with a delayed answer; on all paths.
+  /// The number of requests that the handler has, or whose answer is delayed, on all paths.
   unsigned executing() const { return executing_; }
 
-  std::function<void()> on_gone;       ///< called when gone() becomes true
-  std::function<void()> on_lingering;  ///< the last path has closed, or it became idle afterwards
+  std::function<void()> on_gone;  ///< called when gone() becomes true
+  /// Called when the last path has closed, and when the session has become idle after that.
+  std::function<void()> on_lingering;
 
   /// Ends a delayed answer, see ServerPath::delay_answer.
   void answer(ServerRequest& request, int error);
 
-  /// Requests of a client without generations wait while it has several paths. A copy that is sent
-  /// again on one path may still lie unread on another, and must not be carried out behind newer
-  /// writes. A reader of some calls read_and_judge().
+  /// Whether requests wait to be judged. Those of a client without generations do, while it has
+  /// several paths. It may have sent a copy again on one path while the first lies unread on
+  /// another, and this one must not be carried out after newer writes. So the reader of a path
+  /// calls read_and_judge() afterwards.
   bool has_pending() const { return !pending_.empty(); }
   enum class Judged {
-    yes,    ///< also when they have to wait for something else, or it is under way already
-    later,  ///< requests came all the time: the caller comes back when others have had a turn
-    no,     ///< `read_all` did not read all: the caller calls again
+    yes,    ///< all, or all that can be; also if this is under way already
+    later,  ///< none, as new requests came each time: call again when other sessions had a turn
+    no,     ///< none, as `read_all` did not read all: call again
   };
-  /// Reads until a whole round has brought no request, then judges those that wait. `read_all`
-  /// looks at all connections of all paths; false: there may be more.
+  /// Reads all paths until a whole round has brought no request, then judges the requests that
+  /// wait. `read_all` reads all connections of all paths; its false: there may be more.
   Judged read_and_judge(const std::function<bool()>& read_all);
-  /// Judges them at once.
+  /// Judges them without reading.
   void judge_pending();
 
-  /// The handler takes back memory that it gave to requests: see ServerRequest.
+  /// Takes back memory that the handler gave to requests: ServerRequest::source, expect_next().
   void let_go(ConstBytes memory);
 
   const Repeats& repeats() const { return repeats_; }
@@ -116,7 +121,7 @@ class ServerSession {
   // For the handler and the driver.
   std::string name;
   std::string peer;
-  Identity identity;  ///< of all connections
+  Identity identity;  ///< of the first connection; all others have proven the same user
   Reactor* reactor = nullptr;
   void* context = nullptr;
 
@@ -127,13 +132,13 @@ class ServerSession {
   void join(ServerPath& path);
   void leave(ServerPath& path);
   void up();
-  /// A request is complete: executes it, or attaches, answers or drops it (SlotVerdict).
+  /// Takes a request that is complete, and judges it now or later.
   void take(ServerRequest& request, const wire::WriteTrailer& trailer);
   bool must_wait() const;
   bool copy_is_arriving(const ServerRequest& request) const;
   void forget_pending(const ServerRequest& request);
-  /// True: it executes from now on, and the caller gives it to the handler. A caller with several
-  /// judges all of them before.
+  /// Decides on a request (SlotVerdict). True: it executes from now on, and the caller must give it
+  /// to the handler. A caller with several requests judges all of them first.
   bool judge(ServerRequest& request, const wire::WriteTrailer& trailer);
   bool judge_write(ServerRequest& request, const wire::WriteTrailer& trailer);
   void wait_behind(ServerSlot& slot, ServerRequest& request, ServerRequest::State as);
@@ -151,13 +156,13 @@ class ServerSession {
   ServerHandler& handler_;
   std::vector<ServerPath*> paths_;  ///< also those that are closed, while requests execute in them
   std::vector<ServerSlot> slots_;   ///< one per permit
-  std::vector<ServerRequest*> pending_;
-  std::vector<ServerRequest*> judged_;  ///< by judge_pending(), and not with the handler yet
-  bool reading_ = false;                ///< read_and_judge() is on the stack
-  std::uint64_t requests_read_ = 0;     ///< on all paths
-  std::uint64_t batch_ = 0;
+  std::vector<ServerRequest*> pending_;  ///< wait to be judged; null: its path was closed
+  std::vector<ServerRequest*> judged_;   ///< by judge_pending(), and not with the handler yet
+  bool reading_ = false;                 ///< read_and_judge() is on the stack
+  std::uint64_t requests_read_ = 0;      ///< on all paths
+  std::uint64_t batch_ = 0;              ///< of the requests that were judged last
   Repeats repeats_;
-  std::uint32_t recalls_ = 0;        ///< so far
+  std::uint32_t recalls_ = 0;        ///< the number of recalls so far
   std::uint32_t recalls_heard_ = 0;  ///< the newest that the client has acknowledged
   unsigned executing_ = 0;
   bool up_ = false;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The client session in operation: one background thread, the paths, the lanes.
+// The client of a session at run time: a background thread, connections and lanes.
 #pragma once
 
 #include <boost/asio/executor_work_guard.hpp>
@@ -26,16 +26,18 @@
 
 namespace rtrs {
 
-/// Performs the actions of a ClientMachine and reports events to it. Has the thread, the clock and
-/// the connections of the session for that, and hands each kind of work to a member of its own.
+/// The executor of a ClientMachine: performs its actions, and reports events to it. For that it has
+/// a thread, a clock and the session's connections. A member of its own does each kind of work.
 ///
-/// Threads: run() and the getters any; what is named *_on_io runs on the background thread.
+/// Threads: public functions as Client's; those named *_on_io on the background thread.
 class ClientDriver final : public Client {
  public:
   explicit ClientDriver(ClientOptions options);
   ~ClientDriver() override;
 
-  /// Waits until the session is up or failed.
+  /// Waits until the session is up or has failed.
+  ///
+  /// Errors: as Client::connect().
   tl::expected<void, Failure> establish(const Interrupt& interrupt);
 
   const SessionLimits& limits() const override { return limits_; }
@@ -63,14 +65,14 @@ class ClientDriver final : public Client {
   }
 
  private:
-  // client_driver_actions.cpp: the executor of the machine
+  // driver_actions.cpp: the machine's actions
   void feed_on_io(const ClientEvent& event);
   void perform_all_on_io();
   void perform_on_io(const ClientAction& action);
   void look_on_io();
   void schedule_look_on_io();
 
-  // client_driver.cpp: the session
+  // driver.cpp: the session
   void run_background_thread();
   void call_on_io(const std::function<void()>& function);
   void wait_for_deadline_on_io();
@@ -78,11 +80,11 @@ class ClientDriver final : public Client {
   void fail_on_io(Failure failure);
   void close_on_io();
 
-  // client_driver_control.cpp: what others see and change of it
+  // driver_control.cpp: status and commands
   tl::expected<void, Failure> change(const std::function<tl::expected<void, Failure>()>& step);
   PathStatus status_on_io(unsigned path);
 
-  // client_driver_paths.cpp: paths that come and go
+  // driver_paths.cpp: paths that come and go
   void connect_on_io(unsigned path);
   void attach_on_io(unsigned path);
   void lose_on_io(unsigned path, unsigned life, const Cause& cause);
@@ -90,9 +92,9 @@ class ClientDriver final : public Client {
   void recover_on_io(unsigned path);
   void recovered_on_io();
 
-  ClientOptions options_;  ///< `paths`: by their numbers, those that are free as well
+  ClientOptions options_;  ///< `paths`: by path number, also those whose number is free
   ClientNotices notices_;
-  SessionLimits limits_;  ///< constant once alive
+  SessionLimits limits_;  ///< constant once the session is up
 
   boost::asio::io_context io_{1};
   boost::asio::executor_work_guard<boost::asio::io_context::executor_type> work_;
@@ -100,15 +102,15 @@ class ClientDriver final : public Client {
   boost::asio::steady_timer look_timer_;
   ClientMachine machine_;
   ClientSession& session_;   ///< the machine's
-  bool performing_ = false;  ///< an action: those that it leads to are performed behind it
+  bool performing_ = false;  ///< an action; further actions come after it, not within it
   PathDrivers paths_;
   PathDirectory directory_;
   ClientLanes lanes_;
-  RegisteredMemory memory_;  ///< of callers
+  RegisteredMemory memory_;  ///< the callers'
   FirstAttempts attempts_;
   HeldRequests held_;
   BackgroundJobs jobs_;
-  std::unique_ptr<SessionRecovery> recovery_;  ///< while a new session is being filled
+  std::unique_ptr<SessionRecovery> recovery_;  ///< while devices are opened in a new session
   bool closed_ = false;
   SessionOutcome outcome_;
   std::thread thread_;
