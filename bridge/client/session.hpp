@@ -37,7 +37,7 @@ struct DeviceStatus {
   bool read_only = false;
   std::string uuid{};  ///< "" = its server does not tell
   unsigned users = 0;
-  std::string trouble{};  ///< why its users get EIO until they open it anew; "" = they do not
+  std::string trouble{};  ///< the reason why its users get EIO until they open it anew; "" = none
   bool shrunk = false;    ///< requests behind the end of the server's storage fail
 };
 
@@ -46,10 +46,10 @@ struct DeviceStatus {
 /// Threads: any; takes no lock.
 const char* describe_error(int error);
 
-/// Why there is no connection at all; empty while one of the paths has one.
+/// The reason why no path has a connection; empty while one has.
 std::string trouble_with(const std::vector<rtrs::PathStatus>& paths);
 
-/// EPROTO, for an invalid answer.
+/// The failure (EPROTO) for an invalid answer of the server; `what` names the answer.
 Failure nonsense_from_server(const std::string& what);
 
 /// An RTRS session that carries RNBD.
@@ -58,8 +58,8 @@ Failure nonsense_from_server(const std::string& what);
 /// again before any request goes on. They must be the same as before. A device that was replaced is
 /// lost. So is one that the server refuses for long while it opens others. The users of a lost
 /// device get EIO for all requests, and a new OPEN gets the present device. With a server without
-/// kFeatureExactlyOnce, the loss of a device ends the session: every call returns EIO. Its owner
-/// may make a new one.
+/// kFeatureExactlyOnce, the loss of a device ends the session: every call returns EIO. The owner
+/// may make a new session.
 ///
 /// Threads: any.
 class Session final : public rtrs::RecoveryHandler,
@@ -71,7 +71,7 @@ class Session final : public rtrs::RecoveryHandler,
   /// Errors: as rtrs::Client::connect(); EPROTO (the server does not speak RNBD).
   static tl::expected<std::shared_ptr<Session>, Failure> connect(rtrs::ClientOptions options,
                                                                  const Interrupt& interrupt);
-  /// The same over the client that `make` connects. The session is its recovery handler.
+  /// The same with a client that `make` connects. The session becomes its recovery handler.
   using ClientMaker = std::function<tl::expected<std::unique_ptr<rtrs::Client>, Failure>(
       rtrs::RecoveryHandler& recovery)>;
   static tl::expected<std::shared_ptr<Session>, Failure> start(const ClientMaker& make,
@@ -88,24 +88,28 @@ class Session final : public rtrs::RecoveryHandler,
   /// True when the server knows the extension messages of rnbdkit.
   bool has_extensions() const;
 
-  /// Opens a device. If this session has it open already, the device is shared, and its size is
-  /// read again. It is closed after its last user. If cancelled reads are in flight, it is closed
-  /// behind them, because a server that is stuck with them could not close it. A new user can have
-  /// it at once. After a cancelled write, a new user waits until the server has closed the device,
-  /// which it does when the write has ended. `ro` shares a writable mapping, too.
+  /// Opens a device. If this session has it open already, its users share it, and its size is read
+  /// again. Access mode ro shares a device with writers, too.
   ///
-  /// Errors: EBUSY (open here in a mode that does not allow the asked one); EROFS (open here, and
-  ///         known to be read-only); ESTALE (it is not the disk that it must be); EINVAL (name);
-  ///         EINTR; EPROTO (nonsense from the server); or the server's own.
+  /// The device is closed after its last user. With cancelled reads in flight it is closed when
+  /// they have ended, because a server that is stuck with them could not close it. Until then, a
+  /// new user can share it at once. After a cancelled write, a new user waits until the server has
+  /// closed the device, which it does when the write has ended.
+  ///
+  /// Errors: EBUSY (open here in a mode that excludes the requested one); EROFS (open here, and
+  ///         known to be read-only); ESTALE (not the disk with OpenOptions::uuid); EINVAL (name);
+  ///         EINTR; EIO (the session is over); EPROTO (nonsense from the server); or the server's
+  ///         own.
   tl::expected<std::unique_ptr<RemoteDevice>, Failure> open(const std::string& device,
                                                             const OpenOptions& options,
                                                             const Interrupt& interrupt);
 
-  /// For questions to the server about all that it has, as the session is now.
+  /// Asks the server about all that it has, with the features of the present session.
   ServerDirectory directory() { return {*client_, era().limits}; }
-  /// The listeners for a server that wants blocks of bricks back.
+  /// The bricks that listen for a server that wants blocks back.
   RecallListeners& recalls() { return recalls_; }
 
+  /// The devices that users have open, also lost ones.
   std::vector<DeviceStatus> devices() const;
   /// The client, for callers that manage its paths.
   rtrs::Client& client() { return *client_; }
@@ -116,11 +120,11 @@ class Session final : public rtrs::RecoveryHandler,
     return client_->take_lane(lane);
   }
 
-  /// The program ends. Devices are not closed one by one any more, because the end of the session
-  /// closes them.
+  /// The program ends. From now on, users that leave close no devices, because the end of the
+  /// session closes all.
   void leave() { leaving_ = true; }
 
-  /// Called by the client when the server has forgotten the session.
+  // Called by the client: recovery, when the server has forgotten the session, and background jobs.
   std::unique_ptr<rtrs::Operation> reopen(const rtrs::SessionLimits& limits) override;
   int reopened(rtrs::Operation& operation) override;
   void reopening_failed(rtrs::Operation& operation) override;
@@ -134,7 +138,7 @@ class Session final : public rtrs::RecoveryHandler,
   /// An open device and all its users. Session::mutex_ guards the base, except for `name`, which is
   /// constant.
   struct Mapping : ClientDevice {
-    std::string claim_refusal;  ///< last reported; guarded by Session::mutex_
+    std::string claim_refusal;  ///< the last one in the log; guarded by Session::mutex_
     WriteGate gate;
     ChangesUnderWay changes;
   };
@@ -174,14 +178,14 @@ class Session final : public rtrs::RecoveryHandler,
   const rtrs::Log log_;
   std::atomic<bool> leaving_{false};
   RecallListeners recalls_;
-  /// Never held during calls of the client, whose thread takes it.
+  /// Not held during calls of the client, because the client's thread takes it.
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   DeviceTable table_;                     ///< of Mappings; guarded by mutex_
   LostDevices lost_;                      ///< guarded by mutex_
-  DeviceTable::Device background_job_;    ///< being closed; guarded by mutex_
-  std::string stale_;                     ///< the reason for a new session; guarded by mutex_
-  std::string last_refusal_;              ///< of a reopening; guarded by mutex_
+  DeviceTable::Device background_job_;    ///< closed by the present job; guarded by mutex_
+  std::string stale_;                     ///< the reason why the session ended; guarded by mutex_
+  std::string last_refusal_;              ///< of a recovery, last logged; guarded by mutex_
   std::unique_ptr<rtrs::Client> client_;  ///< last: its thread calls reopen() until it is gone
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Performs the orders of a mirror's group, over a session with each member.
+// The executor of a mirror's group: performs its commands over a session with each member.
 #pragma once
 
 #include <poll.h>
@@ -24,15 +24,15 @@
 
 namespace rnbd::mirror {
 
-/// Passes requests and answers between the users, the group and the members. It makes a group when
-/// members are there, and a new one after too many were away.
+/// Passes requests and answers between the users, the group and the members. Makes a group when the
+/// first member is there, and a new one after too many members were away.
 ///
-/// Threads: the mirror's, which runs the loop; the door leads the others here.
+/// Threads: the mirror's, which runs loop(). Other threads post functions to MirrorDoor.
 class GroupDriver final : private GroupHost {
  public:
   using Done = tl::expected<void, Failure>;
 
-  /// All must outlive it.
+  /// The other parts of the mirror. All must outlive the driver.
   struct Surroundings {
     MirrorDoor& door;
     CallAnswers& answers;
@@ -41,19 +41,23 @@ class GroupDriver final : private GroupHost {
   };
   GroupDriver(const ClientConfig& config, const Surroundings& surroundings, rtrs::Log log);
 
-  /// Returns some time after stop().
+  /// Handles all events of the mirror; returns some time after stop().
   void loop();
-  /// All requests end, and the members are left as equal as that is possible in short time.
+  /// Ends the users' requests. loop() returns when no region is in an activity log, after 2 s at
+  /// most.
   void stop();
 
+  /// A member's link has opened its device.
   void opened(unsigned member, std::unique_ptr<OpenMember> open);
+  /// Begins a user's request; without an attached group it waits for one.
   void accept(const CallPtr& call);
+  // A user leaves its request, see CallTable.
   void cancel(const CallPtr& call) { calls_.cancel(call, live_group()); }
   void cancel(const rtrs::LaneLoop::Job& job, std::uint64_t newest) {
     calls_.cancel(job, newest, live_group());
   }
 
-  // An operator's orders, as Mirror's.
+  // An operator's orders, see Mirror.
   Done force(const std::string& server, bool sure);
   Done discard(const std::string& server);
   Done add(const rtrs::PathAddress& path);
@@ -64,14 +68,14 @@ class GroupDriver final : private GroupHost {
   struct Member {
     MemberLink* link = nullptr;
     MemberSession session;
-    bool lost_power = false;  ///< from the answer to the claim
-    bool discarded = false;
-    int failure = 0;  ///< errno of the answer that the group is at
+    bool lost_power = false;  ///< by its answer to the claim, unflushed writes may be gone
+    bool discarded = false;   ///< by an operator
+    int failure = 0;          ///< errno of the answer that the group handles at the moment
   };
-  /// The news from the group that settle() has to see to. A group that is over needs no more.
+  /// The newest event of the group that settle() must handle. `over` makes earlier ones void.
   enum class News : std::uint8_t { none, attached, over };
 
-  // For the group.
+  // GroupHost, called by the group.
   void send(const Command& command) override;
   void drop(unsigned member) override;
   void attached() override { news_ = News::attached; }
@@ -116,18 +120,18 @@ class GroupDriver final : private GroupHost {
   std::unique_ptr<Group> group_;
   GroupShape shape_;
   News news_ = News::none;
-  std::uint64_t last_term_ = 0;  ///< of the groups before
+  std::uint64_t last_term_ = 0;  ///< the highest of earlier groups; 0: there was none
   bool superseded_ = false;      ///< another client has taken the mirror over
-  bool forced_ = false;          ///< an operator chose the content
-  bool lossy_ = false;           ///< all members lost power, so the next flush fails
+  bool forced_ = false;          ///< an operator chose the member with the content
+  bool lossy_ = false;           ///< answered writes may be lost, so the next flush fails
 
   CallTable calls_;
   BackgroundCopies copies_;
   TaskPool tasks_;
   std::vector<CallPtr> arriving_;
   std::vector<pollfd> polled_;
-  Clock::time_point turn_{};  ///< when the loop last woke up
-  std::optional<Clock::time_point> stop_by_;
+  Clock::time_point turn_{};                  ///< when the loop last woke up
+  std::optional<Clock::time_point> stop_by_;  ///< after stop(): the latest end of loop()
   Clock::time_point not_live_since_{};
   Clock::time_point next_tick_{};
   Clock::time_point next_cool_{};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A mirror, for all that use it.
+// A mirror, as its users and operators see it.
 #pragma once
 
 #include <chrono>
@@ -23,8 +23,9 @@
 
 namespace rnbd::mirror {
 
-/// Owns the mirror's thread, in which a GroupDriver runs, and leads requests into it. It attaches
-/// at the first request, and again after too many members were away.
+/// Owns the mirror's thread, in which a GroupDriver runs, and passes requests to that thread. After
+/// attach() or begin(), it attaches to the members of the mirror. It does so again after too many
+/// members were away.
 ///
 /// Threads: any; leave() when no call is under way.
 class Mirror final : public LaneSource, public std::enable_shared_from_this<Mirror> {
@@ -32,44 +33,53 @@ class Mirror final : public LaneSource, public std::enable_shared_from_this<Mirr
   Mirror(const ClientConfig& config, rtrs::Log log);
   ~Mirror() override;
 
-  /// Waits until the group is attached. No thread exists before the first call.
+  /// Waits until the mirror is attached. No thread exists before attach() or begin().
   ///
   /// Errors: ETIMEDOUT (too few members within the connect timeout), ESTALE (another client has
-  ///         it), EINTR; a sentence with the trouble of each member.
+  ///         it), EINTR. The text has the trouble of each member.
   tl::expected<void, Failure> attach(const Interrupt& interrupt);
-  /// Begins to attach and does not wait. Orders are accepted after that.
+  /// Begins to attach and does not wait.
   void begin();
-  /// The geometry of the disk, after attach().
+  /// The geometry of the disk; known after attach().
   DeviceGeometry geometry() const { return state_.geometry(); }
 
-  /// Performs a read, write, write_zeroes or flush of whole blocks. It does not use the memory
-  /// after it has returned. Errors: as Disk.
+  /// Performs a read, write, write_zeroes or flush of whole blocks, and waits for its end. The
+  /// memory is not used any more when it returns. Errors: as Disk.
   int run(const Transfer& transfer, const Interrupt& interrupt);
-  /// Requests for whole blocks enter it shared, patches exclusively.
+  /// Writes of whole blocks enter it shared. Writes of parts of a block, which read it first, enter
+  /// exclusively.
   WriteGate& gate() { return gate_; }
 
   /// More lanes would not help, because all share one thread.
   unsigned lanes() const override { return 4; }
   std::unique_ptr<rtrs::LaneLoop> take_lane(unsigned lane) override;
-  // For a lane: the jobs belong to the mirror until it ends them.
+  // For MirrorLane: jobs belong to the mirror until it has ended them.
   void take(MirrorLane& lane, const std::vector<rtrs::LaneLoop::Job*>& jobs);
   void give_up(rtrs::LaneLoop::Job& job);
 
   MirrorStatus status() const;
-  // An operator's orders. `server`: a member, as in its status.
-  /// While too few members are there, goes on with the content of this one. Newer writes of other
-  /// members are lost. Errors: EPERM (without `sure`: a sentence about the consequences), ENOENT,
-  /// EALREADY (it is attached), ENXIO (that server is not there).
+
+  // An operator's orders. `server`: a member, as in MirrorStatus. All begin() first, and return
+  // ETIMEDOUT if the mirror's thread is busy for 5 s.
+
+  /// While too few members are there, goes on with the content of this one. Newer writes on other
+  /// members are lost.
+  ///
+  /// Errors: ENOENT, EALREADY (the mirror is attached), EPERM (not `sure`; the text has the
+  ///         consequences), ENXIO (that server cannot be used now).
   tl::expected<void, Failure> force(const std::string& server, bool sure);
-  /// Goes on without this member, and does not try to connect to it any more. Errors: ENOENT, EBUSY
-  /// (the last one).
+  /// Goes on without this member, and does not try to connect to it any more.
+  ///
+  /// Errors: ENOENT, EBUSY (the mirror is not attached, or no other member has all of the content).
   tl::expected<void, Failure> discard(const std::string& server);
-  /// Puts a server with an empty disk in the place of a discarded one. Errors: ENOSPC (none was
-  /// discarded).
+  /// Puts a server with an empty disk in the place of a discarded one.
+  ///
+  /// Errors: ENOSPC (none was discarded), EEXIST (that server is a member).
   tl::expected<void, Failure> add(const rtrs::PathAddress& path);
-  /// True if another client has taken over the mirror, so that requests get no answer any more.
+  /// True if another client has taken the mirror over: all requests fail from now on.
   bool dead() const { return !state_.dead().empty(); }
-  /// Ends the mirror cleanly: the next client need not compare members that are equal now.
+  /// Ends the mirror. First tries for 2 s to make the members equal, so that the next client need
+  /// not compare them.
   void leave();
 
  private:
