@@ -27,10 +27,10 @@ inline constexpr std::uint8_t kExtensionVersion = 1;
 /// Features that only rnbdkit peers have. The lower half belongs to RTRS, the upper half to the
 /// user protocol.
 enum Feature : std::uint32_t {
-  /// Sessions that outlive their paths, and requests that are carried out once however often they
-  /// are sent (docs/protocol.md, RTRS extension).
+  /// A session outlives its paths, and a write is carried out once, however often it is sent
+  /// (docs/protocol.md, RTRS extension).
   kFeatureExactlyOnce = 1U << 0,
-  /// The server says when it changes its mind about a path (docs/protocol.md, access notices).
+  /// The server may change the access state of a path (docs/protocol.md, access notices).
   kFeatureAccessNotice = 1U << 1,
   /// Each connection begins with a proof that both ends have the same key (docs/protocol.md,
   /// authentication).
@@ -54,7 +54,7 @@ const char* to_string(PathAccess access);
 /// Errors: bad_value.
 Result<PathAccess> decode_access(std::uint32_t value);
 
-/// The immediate of a notice that a path is seen so from now on, and of its acknowledgement.
+/// The immediate of a notice that a path has this access state from now on, and of its answer.
 /// Source: docs/protocol.md, access notices.
 std::uint32_t access_immediate(PathAccess access);
 

@@ -12,9 +12,10 @@ enum class ImmediateType : std::uint8_t {
   io_request = 0,                   ///< client to server: payload = buffer id and header offset
   io_response = 1,                  ///< server to client: payload = errno and buffer id
   io_response_with_invalidate = 2,  ///< as above, after a SEND_WITH_INV
-  heartbeat = 8,                    ///< both ways, connection 0 only
-  heartbeat_ack = 9,                ///< both ways, connection 0 only
-  goodbye = 10,  ///< client to server, connection 0, kFeatureExactlyOnce: the session ends
+  /// Both ways on connection 0; with kFeatureExactlyOnce also client to server on the others.
+  heartbeat = 8,
+  heartbeat_ack = 9,  ///< answers a heartbeat on its connection
+  goodbye = 10,       ///< client to server, connection 0, kFeatureExactlyOnce: the session ends
   /// Server to client, connection 0, kFeatureAccessNotice: payload = PathAccess. Sent back when it
   /// has been acted on.
   access = 11,

@@ -67,8 +67,8 @@ class ClientSession {
   void stay(unsigned path) { paths_[path].standing = SessionPath::Standing::stays; }
   void set_rank(unsigned path, unsigned rank) { paths_[path].options.rank = rank; }
   /// Removes a path and frees its number. The path must not be connected, no lane may be bound to
-  /// it, and another path must have led to the server. If this was the naming path, that one is
-  /// now.
+  /// it, and another path must have led to the server. If this was the naming path, that one
+  /// becomes it.
   void remove(unsigned path);
 
   /// Whether to try to connect the path. It needs a session to join, or the right to begin one.
@@ -95,7 +95,7 @@ class ClientSession {
   /// Keeps requests off a path for a while, as long as there is another one. A connection of this
   /// path owed answers and carried nothing, while its others lived; a small MTU on the way can
   /// cause that. Such a path can be connected again at once, and fails at once when it is used.
-  /// Each time, the while is twice as long. To be followed by lost().
+  /// Each time, the distrust lasts twice as long. To be followed by lost().
   void distrust(unsigned path, Instant now) { paths_[path].distrust.begin(now); }
   /// True: a connection of the path was dead while others lived. `silence`: heartbeat intervals
   /// since the last arrival on the most silent of the connections with answers due.
@@ -104,8 +104,8 @@ class ClientSession {
   void lives(unsigned path, Instant now) { paths_[path].patience.on_alive(now); }
   /// To be called when some connection of the path seems dead, before lost().
   void looks_dead(unsigned path, Instant now);
-  /// The heartbeat intervals for which a connection of the path may be silent while answers are
-  /// due. They are more after the path has looked dead (ProbePatience) and no other could replace
+  /// The number of heartbeat intervals for which a connection of the path may be silent while
+  /// answers are due. It grows when the path looks dead (ProbePatience) and no other can replace
   /// it.
   unsigned misses_max(unsigned path) const {
     return paths_[path].patience.misses_max(options_.path.heartbeat_misses);
