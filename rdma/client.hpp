@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The client's door to RTRS: a session with a server, as easy as a socket.
+// The client's interface to RTRS: a session with one server, which reconnects by itself.
 //
 // Internal, and without a stable ABI: other programs use rdma/library/include/rtrs.h.
 #pragma once
@@ -32,14 +32,16 @@ namespace rtrs {
 struct SessionLimits;
 class MemoryPath;
 
-/// Brings what a client had in a session into the next one, when the server has forgotten it.
+/// Restores a client's state at the server (open devices, for example) in a new session, after the
+/// server has forgotten the old one.
 ///
 /// Threads: the client's background thread; must not block.
 class RecoveryHandler {
  public:
-  /// A new session has been made; nothing but this operation runs in it until it has ended. It runs
-  /// on the control connection and belongs to the client from here on. All its requests must be
-  /// reads (Request::is_read), because behind it the generations of changes begin anew.
+  /// Returns the operation that restores the state. It runs on the control connection of the new
+  /// session, and no other request runs in that session until it has ended. The client owns it. All
+  /// its requests must be reads (Request::is_read), because the generations of writes begin anew
+  /// after it.
   virtual std::unique_ptr<Operation> reopen(const SessionLimits& limits) = 0;
   /// The operation ended. 0 lets all requests into the new session. ESTALE ends the client for
   /// good: the server has other storage than before. After any other errno the client connects anew
@@ -47,14 +49,15 @@ class RecoveryHandler {
   virtual int reopened(Operation& operation) = 0;
   /// The operation's path was lost before it ended: its results do not count.
   virtual void reopening_failed(Operation& /*operation*/) {}
-  /// The next background job, for which no caller waits: to close a device, for example. The client
-  /// asks when a path has come, and every kBackgroundPause while it has one; one job at a time. The
-  /// operation runs on the control connection and belongs to the client. Null: nothing now.
+  /// Returns the next job for which no caller waits: to close a device, for example. The client
+  /// runs one job at a time, on the control connection, and owns it. It asks when a path has
+  /// connected, when an unresolved write has ended, and every kBackgroundPause. Null: there is no
+  /// job now.
   virtual std::unique_ptr<Operation> background_job() { return nullptr; }
-  /// The job ended. The client asks for the next one at once, or, after EIO, when kBackgroundPause
-  /// is over. If it is not finished(), the client has cancelled it after kBackgroundPause, for
-  /// another one may be quicker. That happens between own peers only, and while it leaves permits
-  /// to others.
+  /// The job has ended, or the client has cancelled it; then it is not finished(). The client
+  /// cancels a job that takes longer than kBackgroundPause, so that the next one can run. It does
+  /// so only at servers with kFeatureExactlyOnce, and while another permit is free. It asks for the
+  /// next job at once, but after EIO at the next kBackgroundPause.
   virtual void background_job_ended(Operation& /*operation*/) {}
   /// The server wants memory back that it has exposed to the session's memory paths. The user
   /// protocol tells which memory.
@@ -64,9 +67,10 @@ class RecoveryHandler {
   ~RecoveryHandler() = default;
 };
 
-/// Frames that arrived damaged in this process: their checksum does not match. Any thread.
+/// The number of TCP frames that this process received with a wrong checksum. Threads: any.
 std::uint64_t digest_errors();
 
+/// The pause between two questions for background jobs, after which the client may cancel one.
 inline constexpr Duration kBackgroundPause = std::chrono::seconds{1};
 
 /// A longer spin gains nothing: to sleep and wake up costs a small part of it.
@@ -94,7 +98,7 @@ struct ClientOptions {
   Duration reconnect_max = std::chrono::seconds{2};
   /// A better path that has come back must have been steady for so long before it is used again.
   Duration settle_time = std::chrono::seconds{10};
-  /// Refuses servers that cannot promise that a request is carried out once.
+  /// Refuses servers without kFeatureExactlyOnce, which may carry out a repeated write twice.
   bool require_extension = false;
   /// Null: requests that were in flight in a session that the server has forgotten fail with EIO,
   /// and so does everything later. Must outlive the client.
@@ -145,7 +149,7 @@ struct PathStatus {
   PathAddress address;
   PathState state = PathState::connecting;
   bool in_use = false;   ///< takes new requests
-  bool leaving = false;  ///< was removed, but the server may still carry out its requests
+  bool leaving = false;  ///< removed, but the server may still carry out requests sent over it
   bool foreign = false;  ///< its last attempt found another server
   /// The server's preference, or that of the last connection; none = it never was connected.
   std::optional<wire::PathAccess> access;
@@ -231,11 +235,12 @@ class Client {
   /// Adds a path, which connects in the background; paths() shows how far it is. A path that was
   /// leaving stays after all.
   ///
-  /// Errors: EEXIST, ENOSPC (kMaxPaths), EIO (the session is over).
+  /// Errors: EEXIST, EINVAL (its preference), ENOSPC (kMaxPaths, or removed paths still leave),
+  ///         EPROTONOSUPPORT (RDMA in a session with TLS), EIO (the session is over).
   virtual tl::expected<void, Failure> add_path(const PathAddress& path) { return no_such(path); }
-  /// Requests in flight on the path go elsewhere, as when it dies. Without kFeatureExactlyOnce the
-  /// path is leaving until the server has certainly ended its requests. While the path works, that
-  /// is when all are answered; else when it was connected once more.
+  /// Removes a path. Its requests in flight go elsewhere, as when a path dies. Without
+  /// kFeatureExactlyOnce the path is leaving until the server has certainly ended its requests.
+  /// That is when all are answered or, if the path does not work, when it has connected once more.
   ///
   /// Errors: ENOENT, EBUSY (the last one, or the last that has led to the server), EIO.
   virtual tl::expected<void, Failure> remove_path(const PathAddress& path) { return no_such(path); }
@@ -263,8 +268,9 @@ class Client {
       const PathAddress& address, const Interrupt& interrupt);
 
   /// Runs an operation on one of the I/O lanes and waits for its end.
-  /// Returns operation.error(), or EINTR when interrupted (the operation is cancelled then), or EIO
-  /// (path died).
+  /// Returns operation.error(): 0, the server's errno, `no_path_error` when no path worked for
+  /// `no_path_timeout`, or EIO when the session is over. EINTR: the caller was interrupted, and the
+  /// operation is cancelled.
   virtual int run(Operation& operation, const Interrupt& interrupt) = 0;
   /// The same on the control connection (connection 0): for messages that open and close things.
   virtual int run_control(Operation& operation, const Interrupt& interrupt) = 0;

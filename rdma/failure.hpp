@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Why something at set-up failed, for programs and for people.
+// The error of a function that sets something up: a connection, a listener, a file.
 #pragma once
 
 #include <string>
 
 namespace rtrs {
 
-/// Why something failed: an errno for programs, a sentence for people that says what to do.
+/// An errno for programs, and a sentence for people that says what failed and what to do.
 struct Failure {
   int error = 0;
   std::string text;

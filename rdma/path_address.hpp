@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Where a path goes, and over which transport.
+// The addresses at both ends of a path, and its transport.
 #pragma once
 
 #include <cstdint>
@@ -11,14 +11,15 @@ namespace rtrs {
 
 enum class TransportKind : std::uint8_t { tcp, rdma };
 
-/// One pair of addresses. `source` may be empty (the system chooses).
+/// One path from the client to a server. An empty `source` lets the system choose the local
+/// address.
 struct PathAddress {
   TransportKind transport = TransportKind::tcp;
   std::string source;
   std::string host;
   std::uint16_t port = wire::kDefaultPort;
-  /// Paths with a higher value are used first; -kMaxPreference at least. Addresses that differ only
-  /// in this are the same path.
+  /// From -kMaxPreference to kMaxPreference. Among paths with the same access state, a session uses
+  /// those with the highest value. Two addresses that differ only in this are the same path.
   int preference = 0;
 
   friend bool operator==(const PathAddress& a, const PathAddress& b) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The C++ face of rtrs.h: owners, spans, callables and results. Header only; C++20.
+// A C++20 interface on top of rtrs.h, header only. Objects own their handles, data are spans,
+// handlers are callables, and functions return a result or an error.
 //
 //   auto client = rtrs::Client::connect("rtrs+tcp://127.0.0.1:4321");
 //   auto length = client->call("hello", rtrs::bytes(data), rtrs::room(answer));
@@ -62,7 +63,7 @@ template <class Range>
 ConstBytes bytes(const Range& range) {
   return std::as_bytes(std::span{std::data(range), std::size(range)});
 }
-/// The same as room for an answer.
+/// The bytes of anything contiguous, as memory for an answer.
 template <class Range>
 Bytes room(Range& range) {
   return std::as_writable_bytes(std::span{std::data(range), std::size(range)});
@@ -72,7 +73,7 @@ inline std::string_view text(ConstBytes bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
-/// An answer of unknown length, in memory of the library.
+/// An answer whose length the caller did not know before. It owns its memory.
 class Answer {
  public:
   Answer(void* memory, std::size_t length)
@@ -85,10 +86,10 @@ class Answer {
   std::unique_ptr<std::byte[], void (*)(void*)> memory_;
   std::size_t length_;
 };
-/// The longest answer unless a caller sets another limit, in bytes.
+/// The longest answer that Client::ask() takes unless its caller sets another limit, in bytes.
 inline constexpr std::size_t kMostAnswer = 1U << 20;
 
-/// Options with the right `size`.
+/// Options whose `size` is set, and whose other fields are 0.
 template <class Options>
 Options defaults() {
   Options options{};
@@ -98,10 +99,10 @@ Options defaults() {
 using ClientOptions = rtrs_client_options;
 using ServerOptions = rtrs_server_options;
 
-/// How long a server that goes out of scope waits for requests that run.
+/// How long ~Server() waits for running requests, in milliseconds.
 inline constexpr unsigned kDrainMs = 2000;
 
-/// A session with a server. Threads: any, but the destructor.
+/// A session with a server. Threads: any, but no call may run during the destructor.
 class Client {
  public:
   /// The result of an operation: an errno, and the length of its answer.
@@ -290,8 +291,9 @@ class Client {
   std::unique_ptr<rtrs_client, Disconnect> client_;
 };
 
-/// Waits for SIGTERM or SIGINT, which from its making on do not end the program by themselves. The
-/// library's threads take no signals.
+/// Waits for SIGTERM or SIGINT. Its constructor blocks both in the calling thread and in threads
+/// that this one starts later, so that they do not end the program. The library's threads take no
+/// signals.
 class StopSignal {
  public:
   StopSignal() {
@@ -459,7 +461,8 @@ class Request {
         std::exchange(incoming_.request, nullptr), memory.data(), memory.size(),
         [](void* context) { delete static_cast<Range*>(context); }, kept);
   }
-  /// Memory of data that came in several messages, of data().size() bytes; null = they did not.
+  /// Takes the memory of data that came in several messages; its length is data().size(). Null:
+  /// they came in one message, or were taken before.
   std::unique_ptr<std::byte[], void (*)(void*)> take_data() {
     return {static_cast<std::byte*>(rtrs_take_data(incoming_.request)), rtrs_free};
   }
@@ -520,7 +523,8 @@ class Server {
   ~Server() { close(kDrainMs); }
 
   unsigned port() const { return rtrs_server_port(server_); }
-  /// Waits at most so long for running requests. EBUSY: some still run; the handler stays, too.
+  /// Waits at most `drain_ms` milliseconds for running requests. Errors: EBUSY (some still run; the
+  /// handler is never destroyed then).
   int close(unsigned drain_ms) {
     const int error = rtrs_server_close(std::exchange(server_, nullptr), drain_ms);
     if (error != 0) handlers_.release();  // NOLINT: they may still be called
