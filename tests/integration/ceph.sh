@@ -138,7 +138,7 @@ it "an image by way of nbd: and qemu-storage-daemon" by_qemu
 
 no_such_image() {
   start_server --export gone=rbd:rbd/gone --export here=memory:16M
-  grep -q 'rbd ls POOL' "$case_dir/server.log"
+  eventually 10 grep -q 'rbd ls POOL' "$case_dir/server.log"
   attach here
   writes
 }
