@@ -10,13 +10,9 @@
 #include "bridge/server/brick_client.hpp"
 #include "bridge/server/io_context.hpp"
 #include "rdma/core/plant.hpp"
-#include "rdma/log_about.hpp"
 
 namespace rnbd {
 namespace {
-
-/// Bits that the reply has for an errno.
-constexpr int kMaxErrno = 511;
 
 /// The most refused OPENs that may still have copies under way. Honest clients have a handful.
 constexpr std::size_t kMaxRefused = 1024;
@@ -29,25 +25,16 @@ void record_leaving(ExportCatalogue& catalogue, const Surroundings& surroundings
   surroundings.run_recording(reactor, [&catalogue] { catalogue.record_left(); }, {});
 }
 
-void finish(rtrs::ServerRequest& request, int error) {
-  if (RTRS_PLANTED(errno_truncated)) return request.finish(error & kMaxErrno);
-  request.finish(error < 0 || error > kMaxErrno ? EIO : error);
-}
-
-void finish_with(rtrs::ServerRequest& request, wire::ConstBytes bytes) {
-  if (!request.is_read || request.data.size() < bytes.size()) return finish(request, EINVAL);
-  std::memcpy(request.data.data(), bytes.data(), bytes.size());
-  std::memset(request.data.data() + bytes.size(), 0, request.data.size() - bytes.size());
-  finish(request, 0);
-}
-
 BlockSession::BlockSession(SessionFacts facts, ExportCatalogue& catalogue, QueueTable& queues,
                            const Surroundings& surroundings)
     : facts_{std::move(facts)},
       catalogue_{catalogue},
       queues_{queues},
       surroundings_{surroundings},
+      log_{facts_, surroundings_},
       devices_{facts_.ids},
+      brick_{facts_, devices_, surroundings_, queues_.reactor(),
+             [this](Device& device) { finish_close(device); }},
       throttle_{in_force(facts_.throttle)},
       flow_{queues_.reactor()} {
   // All of them now, so that no I/O pays for it.
@@ -178,9 +165,9 @@ void BlockSession::close(rtrs::ServerRequest& request) {
 
 /// The last answer may end the session, so nothing of it is touched afterwards.
 void BlockSession::finish_close(Device& device) {
-  if (device.brick != nullptr) return end_maps(device);
+  if (device.brick != nullptr) return brick_.end_maps(device);
   const auto closers = std::move(device.closers);
-  say(rtrs::LogLevel::info, "device_closed", device.name, "closed " + in_quotes(device.name));
+  log_.say(rtrs::LogLevel::info, "device_closed", device.name, "closed " + in_quotes(device.name));
   release(device);
   device.lease.close();
   devices_.take(device.id).reset();
@@ -196,29 +183,6 @@ void BlockSession::release(Device& device) {
   if (device.brick != nullptr) device.brick->leave([] {});
   if (device.seat != nullptr) device.seat->leave(device.mirror_session);
   queues_.release(device.queue);
-}
-
-void BlockSession::say(rtrs::LogLevel level, const char* event, const std::string& device,
-                       const std::string& line) const {
-  tell(level, event, device, facts_.name + " (" + facts_.peer + "): " + line);
-}
-
-void BlockSession::tell(rtrs::LogLevel level, const char* event, const std::string& device,
-                        const std::string& line, int error) const {
-  const rtrs::LogAbout about{{.event = event,
-                              .session = facts_.name,
-                              .path = facts_.peer,
-                              .device = device,
-                              .error = error}};
-  surroundings_.say(level, facts_.peer, line);
-}
-
-void BlockSession::log_refusal(const std::string& device, const std::string& line,
-                               const char* event) {
-  if (refusals_ == kMaxRefusalLines) return;
-  ++refusals_;
-  const char* end = refusals_ == kMaxRefusalLines ? " (further refusals are not logged)" : "";
-  say(rtrs::LogLevel::warning, event, device, line + end);
 }
 
 }  // namespace rnbd

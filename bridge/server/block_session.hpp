@@ -13,43 +13,20 @@
 
 #include "bridge/protocol/messages.hpp"
 #include "bridge/protocol/mirror_messages.hpp"
+#include "bridge/server/answer.hpp"
+#include "bridge/server/brick_messages.hpp"
 #include "bridge/server/catalogue.hpp"
 #include "bridge/server/io_plan.hpp"
 #include "bridge/server/open_table.hpp"
 #include "bridge/server/queue_table.hpp"
+#include "bridge/server/session_facts.hpp"
+#include "bridge/server/session_log.hpp"
 #include "bridge/server/surroundings.hpp"
 #include "bridge/server/throttle.hpp"
 #include "rdma/core/server/request.hpp"
 #include "rdma/core/time.hpp"
 
 namespace rnbd {
-
-namespace brick {
-class Brick;
-}
-class BrickClient;
-
-/// An OPEN without a result is refused for now after this time. Opening takes milliseconds, or some
-/// seconds from a sleeping disk. But meanwhile a client that recovers its session holds back the
-/// requests of all its devices, and fails them after 30 s (no-path-timeout).
-constexpr rtrs::Duration kOpenTimeout = std::chrono::seconds{5};
-
-/// The client's identity, and the limits that were agreed with it.
-struct SessionFacts {
-  std::string name;
-  std::string peer;               ///< its address, for the log
-  std::string identity;           ///< the name that it has proven; "": none
-  wire::Uuid uuid{};              ///< the number of its session, see number_of_user()
-  bool extensions = false;        ///< kFeatureUserMessages was negotiated
-  bool claims = false;            ///< wire::kFeatureClaims likewise
-  bool passive = false;           ///< wire::kFeaturePassive likewise
-  bool mirror = false;            ///< wire::kFeatureMirror likewise
-  std::uint32_t queue_depth = 0;  ///< requests in flight at most
-  std::uint32_t max_io_size = 0;  ///< bytes
-  DeviceIds ids = DeviceIds::never_twice;
-  rtrs::Duration open_timeout = kOpenTimeout;
-  std::shared_ptr<Throttle> throttle = {};  ///< of its requests; null: nothing limits them
-};
 
 /// Answers every request exactly once. The data path allocates no memory.
 ///
@@ -67,7 +44,7 @@ class BlockSession {
 
   void on_request(rtrs::ServerRequest& request);
   /// No access over this path to the memory of bricks is possible any more.
-  void on_memory_path_down(const wire::Uuid& path);
+  void on_memory_path_down(const wire::Uuid& path) { brick_.on_memory_path_down(path); }
 
   const SessionFacts& facts() const { return facts_; }
   const OpenTable& devices() const { return devices_; }
@@ -96,8 +73,6 @@ class BlockSession {
   struct MirrorPull;
   using MirrorPullPtr = std::shared_ptr<MirrorPull>;
   static constexpr std::size_t kContextsPerBlock = 64;
-  /// Lines of refused OPENs that one client may cause in the log.
-  static constexpr unsigned kMaxRefusalLines = 20;
 
   // block_session.cpp: rare messages
   void session_info(rtrs::ServerRequest& request);
@@ -113,13 +88,6 @@ class BlockSession {
   void finish_close(Device& device);
   void record_leaving();
   void release(Device& device);
-  /// A line about the client; tell() does not name it.
-  void say(rtrs::LogLevel level, const char* event, const std::string& device,
-           const std::string& line) const;
-  void tell(rtrs::LogLevel level, const char* event, const std::string& device,
-            const std::string& line, int error = 0) const;
-  void log_refusal(const std::string& device, const std::string& line,
-                   const char* event = "device_refused");
 
   // block_session_open.cpp: OPEN, with the steps that may wait
   void open(rtrs::ServerRequest& request);
@@ -129,8 +97,6 @@ class BlockSession {
   void refuse_stranger(const OpeningPtr& opening);
   int withdrawn_meanwhile(const std::string& name, wire::AccessMode mode);
   void refuse_unseen(const OpeningPtr& opening, const Failure& failure);
-  void audit_refusal(const std::string& name, wire::AccessMode mode, const char* why,
-                     rtrs::LogLevel level);
   void found(const OpeningPtr& opening);
   bool is_closing(const WriterCount* storage) const;
   void reserve(const OpeningPtr& opening, Lease lease);
@@ -184,27 +150,6 @@ class BlockSession {
   void block_status(rtrs::ServerRequest& request, Turn turn);
   void cache(rtrs::ServerRequest& request, Turn turn);
 
-  // block_session_brick.cpp: blocks that the client maps
-  using BrickOrder = std::function<void(brick::Brick& brick, std::uint64_t ticket, BrickClient&)>;
-  using BrickQuestion = std::function<std::vector<std::byte>(brick::Brick& brick, BrickClient&)>;
-  void brick_message(rtrs::ServerRequest& request, wire::MessageType type);
-  BrickClient* brick_client(Device& device, rtrs::ServerSession* session);
-  void order(rtrs::ServerRequest& request, Device& device, BrickOrder order);
-  void ask_brick(rtrs::ServerRequest& request, Device& device, BrickQuestion question);
-  void ordered(rtrs::ServerRequest& request, Device& device, int error,
-               const std::vector<std::byte>& answer);
-  void end_maps(Device& device);
-  void brick_info(rtrs::ServerRequest& request, Device& device);
-  void brick_alloc(rtrs::ServerRequest& request, Device& device);
-  void brick_free(rtrs::ServerRequest& request, Device& device);
-  void brick_range(rtrs::ServerRequest& request, Device& device, wire::MessageType type);
-  void brick_list(rtrs::ServerRequest& request, Device& device);
-  void brick_map(rtrs::ServerRequest& request, Device& device);
-  void brick_unmap(rtrs::ServerRequest& request, Device& device);
-  void brick_sync(rtrs::ServerRequest& request, Device& device);
-  void brick_revoke(rtrs::ServerRequest& request, Device& device);
-  Device* usable(std::uint32_t id) const;
-
   // block_session_mirror.cpp: messages to a member of a mirror group
   void mirror(rtrs::ServerRequest& request, wire::MessageType type);
   int unfit_as_member(const Device& device, const wire::MirrorClaim& claim);
@@ -230,7 +175,9 @@ class BlockSession {
   ExportCatalogue& catalogue_;
   QueueTable& queues_;
   const Surroundings& surroundings_;
+  SessionLog log_;
   OpenTable devices_;
+  BrickMessages brick_;
   std::shared_ptr<Throttle> throttle_;  ///< of the session; null: it has none
   ThrottleFlow flow_;                   ///< in throttle_
   unsigned reservations_under_way_ = 0;
@@ -242,18 +189,10 @@ class BlockSession {
   std::map<std::string, std::uint32_t, std::less<>> closed_;
   std::vector<std::unique_ptr<IoContext[]>> context_blocks_;
   IoContext* free_contexts_ = nullptr;
-  unsigned refusals_ = 0;
 };
 
 /// Records that sessions which have left do not take part any more, if there are any.
 void record_leaving(ExportCatalogue& catalogue, const Surroundings& surroundings,
                     rtrs::Reactor* reactor);
-
-/// Ends a request; an errno that the wire cannot carry becomes EIO.
-void finish(rtrs::ServerRequest& request, int error);
-
-/// Ends a request with `bytes` and zeroes up to the size that the client asked for; EINVAL when it
-/// asked for less.
-void finish_with(rtrs::ServerRequest& request, wire::ConstBytes bytes);
 
 }  // namespace rnbd

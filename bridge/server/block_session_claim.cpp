@@ -18,7 +18,7 @@ void BlockSession::claim(rtrs::ServerRequest& request) {
       request.data.size() < sizeof(wire::DeviceInfoResponse)) {
     return finish(request, EINVAL);
   }
-  const Device* const device = usable(message->device_id);
+  const Device* const device = devices_.usable(message->device_id);
   if (device == nullptr) return finish(request, ENOTCONN);
   wire::OpenRequest wanted{device->lease.mode(), 0, device->name};
   const auto opening = std::make_shared<Opening>(request, std::move(wanted), OpenKind::anew, *this);
@@ -28,7 +28,7 @@ void BlockSession::claim(rtrs::ServerRequest& request) {
 
 /// Again and again, while another writer leaves.
 void BlockSession::try_claim(const OpeningPtr& opening) {
-  Device* const device = usable(opening->claim->device_id);
+  Device* const device = devices_.usable(opening->claim->device_id);
   if (device == nullptr) {
     opening->state = Opening::State::over;
     return finish(opening->request, ENOTCONN);
@@ -61,19 +61,20 @@ void BlockSession::claimed(const OpeningPtr& opening, tl::expected<Lease, Failur
   opening->state = Opening::State::over;
   opening->timer.reset();
   rtrs::ServerRequest& request = opening->request;
-  Device* const device = usable(opening->claim->device_id);
+  Device* const device = devices_.usable(opening->claim->device_id);
   if (device == nullptr) return finish(request, ENOTCONN);
   if (!lease) {
     const Failure failure = may_be_its_own(lease.error().error) ? directory_hangs(opening->name())
                                                                 : std::move(lease.error());
-    log_refusal(opening->name(), "refused to let it write to " + failure.text);
+    log_.refusal(opening->name(), "refused to let it write to " + failure.text);
     return finish(request, failure.error);
   }
   device->lease.take_over(std::move(*lease));
   device->claim = opening->claim;
   device->writer_serial = catalogue_.writer_serial(device->lease);
   catalogue_.name_writer(device->lease, in_quotes(facts_.name) + " (" + facts_.peer + ")");
-  say(rtrs::LogLevel::info, "device_claimed", device->name, "claimed " + in_quotes(device->name));
+  log_.say(rtrs::LogLevel::info, "device_claimed", device->name,
+           "claimed " + in_quotes(device->name));
   tell_device(request, *device, false);
 }
 

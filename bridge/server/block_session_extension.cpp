@@ -74,7 +74,7 @@ void BlockSession::extension(rtrs::ServerRequest& request, wire::MessageType typ
       return cache(request, Turn::not_yet);
     default:
       if (type >= wire::kBrickInfo && type <= wire::kBrickRevokePath)
-        return brick_message(request, type);
+        return brick_.on_request(request, type);
       return mirror(request, type);
   }
 }
@@ -83,13 +83,13 @@ void BlockSession::device_info(rtrs::ServerRequest& request) {
   const auto message =
       wire::decode<wire::DeviceInfo>(request.message, wire::MessageType::device_info);
   if (!message) return finish(request, EINVAL);
-  Device* device = usable(message->device_id);
+  Device* device = devices_.usable(message->device_id);
   if (device == nullptr) return finish(request, ENOTCONN);
   const bool asks = facts_.claims && !device->lease.writable() && surroundings_.survey;
   if (!asks) return tell_device(request, *device, false);
   surroundings_.survey(queues_.reactor(), device->lease.storage()->writers(),
                        [this, &request, id = device->id](bool in_use) {
-                         Device* const still = usable(id);
+                         Device* const still = devices_.usable(id);
                          if (still == nullptr) return finish(request, ENOTCONN);
                          tell_device(request, *still, in_use);
                        });
@@ -130,7 +130,7 @@ void BlockSession::block_status(rtrs::ServerRequest& request, Turn turn) {
       wire::decode<wire::BlockStatus>(request.message, wire::MessageType::block_status);
   constexpr std::size_t kLeast = sizeof(wire::BlockStatusResponse) + sizeof(wire::Extent);
   if (!message || !request.is_read || request.data.size() < kLeast) return finish(request, EINVAL);
-  Device* device = usable(message->device_id);
+  Device* device = devices_.usable(message->device_id);
   if (device == nullptr) return finish(request, ENOTCONN);
   if (device->seat != nullptr && !device->is_served()) return finish(request, ESTALE);
   if (!device->geometry().can_extents) return finish(request, EOPNOTSUPP);
@@ -154,7 +154,7 @@ void BlockSession::block_status(rtrs::ServerRequest& request, Turn turn) {
 void BlockSession::cache(rtrs::ServerRequest& request, Turn turn) {
   const auto message = wire::decode<wire::Cache>(request.message, wire::MessageType::cache);
   if (!message) return finish(request, EINVAL);
-  Device* device = usable(message->device_id);
+  Device* device = devices_.usable(message->device_id);
   if (device == nullptr) return finish(request, ENOTCONN);
   if (device->seat != nullptr && !device->is_served()) return finish(request, ESTALE);
   if (!device->geometry().can_cache) return finish(request, EOPNOTSUPP);

@@ -82,7 +82,7 @@ void BlockSession::give_back(IoContext& io) {
 void BlockSession::io(rtrs::ServerRequest& request, Turn turn) {
   const auto message = wire::decode_io(request.message);
   if (!message) return finish(request, EINVAL);
-  Device* device = usable(message->device_id);
+  Device* device = devices_.usable(message->device_id);
   if (device == nullptr) return finish(request, ENOTCONN);
   const bool waits = turn == Turn::not_yet && is_limited(*device) &&
                      !admit(request, *device, request.data.size(), &BlockSession::io);
@@ -92,12 +92,6 @@ void BlockSession::io(rtrs::ServerRequest& request, Turn turn) {
   if (device->seat != nullptr) return member_io(request, *device, plan);
   if (plan.error != 0) return finish(request, plan.error);
   submit(take_context(request, *device, plan));
-}
-
-/// A device that is open and not about to close.
-Device* BlockSession::usable(std::uint32_t id) const {
-  Device* device = devices_.find(id);
-  return device == nullptr || device->closing ? nullptr : device;
 }
 
 BlockSession::IoContext& BlockSession::take_free_context() {
@@ -168,10 +162,10 @@ void BlockSession::report(Device& device, const IoPlan& plan, int error) {
                                       std::to_string(plan.length) + " bytes at " +
                                       std::to_string(plan.offset);
   const std::string count = told == 1 ? "" : " (failure " + std::to_string(told) + ")";
-  tell(rtrs::LogLevel::warning, "storage_fails", device.name,
-       facts_.name + " (" + facts_.peer + "): the storage of " + in_quotes(device.name) +
-           " fails: " + which + ": " + std::strerror(error) + count,
-       error);
+  log_.tell(rtrs::LogLevel::warning, "storage_fails", device.name,
+            facts_.name + " (" + facts_.peer + "): the storage of " + in_quotes(device.name) +
+                " fails: " + which + ": " + std::strerror(error) + count,
+            error);
 }
 
 /// The answer may end the session, so nothing of it is touched afterwards, except while a CLOSE

@@ -56,8 +56,8 @@ void BlockSession::mirror(rtrs::ServerRequest& request, wire::MessageType type) 
 int BlockSession::unfit_as_member(const Device& device, const wire::MirrorClaim& claim) {
   const Backend& backend = device.lease.storage()->backend();
   const auto refuse = [&](int error, const char* why) {
-    log_refusal(device.name, "refused to make " + in_quotes(device.name) +
-                                 " a member of a mirror group: " + why);
+    log_.refusal(device.name, "refused to make " + in_quotes(device.name) +
+                                  " a member of a mirror group: " + why);
     return error;
   };
   if (device.lease.mode() == wire::AccessMode::read_only) return refuse(EROFS, "it is read-only");
@@ -81,7 +81,7 @@ void BlockSession::mirror_claim(rtrs::ServerRequest& request) {
   const auto claim = wire::decode_claim(request.message);
   if (!claim || request.data.size() < sizeof(wire::MirrorClaimResponse))
     return finish(request, EINVAL);
-  Device* const device = usable(claim->device_id);
+  Device* const device = devices_.usable(claim->device_id);
   if (device == nullptr) return finish(request, ENOTCONN);
   device->lease.look_again();
   if (const int error = unfit_as_member(*device, *claim)) return finish(request, error);
@@ -95,10 +95,10 @@ void BlockSession::mirror_claim(rtrs::ServerRequest& request) {
 /// No other claim of this storage is under way.
 void BlockSession::mirror_turn(const MirrorClaimingPtr& claiming) {
   mirror::Seat& seat = *claiming->seat;
-  const Device* const device = usable(claiming->claim.device_id);
+  const Device* const device = devices_.usable(claiming->claim.device_id);
   if (device == nullptr) return mirror_end(claiming, ENOTCONN, false);
   if (const int error = seat.misfit(claiming->claim)) {
-    log_refusal(
+    log_.refusal(
         device->name,
         "refused a claim of " + in_quotes(device->name) +
             (error == EEXIST ? ": it is a member of another mirror group, or another member "
@@ -115,22 +115,23 @@ void BlockSession::mirror_turn(const MirrorClaimingPtr& claiming) {
 }
 
 void BlockSession::mirror_grant(const MirrorClaimingPtr& claiming) {
-  if (usable(claiming->claim.device_id) == nullptr) return mirror_end(claiming, ENOTCONN, false);
+  if (devices_.usable(claiming->claim.device_id) == nullptr)
+    return mirror_end(claiming, ENOTCONN, false);
   claiming->seat->grant(claiming->claim, claiming->session);
   claiming->seat->keep(surroundings_, queues_.reactor(),
                        [this, claiming](int error) { mirror_granted(claiming, error); });
 }
 
 void BlockSession::mirror_granted(const MirrorClaimingPtr& claiming, int error) {
-  Device* const device = usable(claiming->claim.device_id);
+  Device* const device = devices_.usable(claiming->claim.device_id);
   if (error == 0 && device == nullptr) error = ENOTCONN;
   if (error != 0) return mirror_end(claiming, error, false);
   device->seat = claiming->seat.get();
   claiming->seat->serve(claiming->session);
   const wire::MirrorClaim& claim = claiming->claim;
-  say(rtrs::LogLevel::info, "member_claimed", device->name,
-      "claimed " + in_quotes(device->name) + " as member " + std::to_string(claim.member) +
-          " of a mirror group, term " + std::to_string(claim.term));
+  log_.say(rtrs::LogLevel::info, "member_claimed", device->name,
+           "claimed " + in_quotes(device->name) + " as member " + std::to_string(claim.member) +
+               " of a mirror group, term " + std::to_string(claim.term));
   mirror_end(claiming, 0, false);
 }
 
@@ -156,7 +157,7 @@ void BlockSession::mirror_ended(rtrs::ServerRequest& request, mirror::Seat& seat
 void BlockSession::mirror_view(rtrs::ServerRequest& request) {
   const auto message = wire::decode<wire::MirrorView>(request.message, wire::kMirrorView);
   if (!message) return finish(request, EINVAL);
-  const Device* const device = usable(message->device_id);
+  const Device* const device = devices_.usable(message->device_id);
   if (device == nullptr) return finish(request, ENOTCONN);
   if (!device->is_served()) return finish(request, ESTALE);
   const wire::MirrorShape shape = device->seat->shape();
@@ -173,7 +174,7 @@ void BlockSession::mirror_view(rtrs::ServerRequest& request) {
 void BlockSession::mirror_confirm(rtrs::ServerRequest& request) {
   const auto message = wire::decode<wire::MirrorConfirm>(request.message, wire::kMirrorConfirm);
   if (!message) return finish(request, EINVAL);
-  const Device* const device = usable(message->device_id);
+  const Device* const device = devices_.usable(message->device_id);
   if (device == nullptr) return finish(request, ENOTCONN);
   if (!device->is_served()) return finish(request, ESTALE);
   const auto view = wire::decode_view(message->view, device->seat->shape().members);
@@ -185,7 +186,7 @@ void BlockSession::mirror_regions(rtrs::ServerRequest& request) {
   const auto message = wire::decode<wire::MirrorRegions>(request.message, wire::kMirrorRegions);
   constexpr std::size_t kLeast = sizeof(wire::MirrorRegionsResponse) + sizeof(wire::MirrorRun);
   if (!message || request.data.size() < kLeast) return finish(request, EINVAL);
-  const Device* const device = usable(message->device_id);
+  const Device* const device = devices_.usable(message->device_id);
   if (device == nullptr) return finish(request, ENOTCONN);
   if (!device->is_served()) return finish(request, ESTALE);
   const auto page = device->seat->regions(message->which, message->first, request.data.size());
@@ -196,7 +197,7 @@ void BlockSession::mirror_regions(rtrs::ServerRequest& request) {
 void BlockSession::mirror_cool(rtrs::ServerRequest& request) {
   const auto message = wire::decode<wire::MirrorCool>(request.message, wire::kMirrorCool);
   if (!message) return finish(request, EINVAL);
-  const Device* const device = usable(message->device_id);
+  const Device* const device = devices_.usable(message->device_id);
   if (device == nullptr) return finish(request, ENOTCONN);
   if (!device->is_served()) return finish(request, ESTALE);
   const std::vector<std::byte> data = copy_of_data(request);
@@ -212,7 +213,7 @@ void BlockSession::mirror_guest(rtrs::ServerRequest& request) {
   const auto message = wire::decode<wire::MirrorGuest>(request.message, wire::kMirrorGuest);
   if (!message || request.data.size() < sizeof(wire::MirrorGuestResponse))
     return finish(request, EINVAL);
-  Device* const device = usable(message->device_id);
+  Device* const device = devices_.usable(message->device_id);
   if (device == nullptr) return finish(request, ENOTCONN);
   if (device->seat == nullptr) return finish(request, ESTALE);
   device->mirror_host = device->seat->host_of(message->group, message->claimant);

@@ -97,14 +97,14 @@ void BlockSession::open(rtrs::ServerRequest& request) {
     return refuse_unseen(opening, refusal_of_referred(opening->name(), referral));
   }
   if (permission == Permission::read && opening->wanted.mode != wire::AccessMode::read_only) {
-    audit_refusal(opening->name(), opening->wanted.mode, "not in rw", rtrs::LogLevel::info);
+    log_.audit_refusal(opening->name(), opening->wanted.mode, "not in rw", rtrs::LogLevel::info);
     return refuse(request, EROFS);
   }
   is_file ? open_file(opening) : open_export(opening);
 }
 
 void BlockSession::refuse_stranger(const OpeningPtr& opening) {
-  audit_refusal(
+  log_.audit_refusal(
       opening->name(), opening->wanted.mode,
       catalogue_.has(opening->name()) ? "not in rw or ro" : "not in rw or ro of the search path",
       rtrs::LogLevel::warning);
@@ -131,20 +131,6 @@ void BlockSession::refuse_unseen(const OpeningPtr& opening, const Failure& failu
     opening->surroundings.run_blocking(opening->reactor, work, then);
   });
   if (!begun) opened(opening, tl::unexpected(file_hangs(opening->name())));
-}
-
-/// A client that may only read asks again, as clients do by default: that is worth no warning.
-void BlockSession::audit_refusal(const std::string& name, wire::AccessMode mode, const char* why,
-                                 rtrs::LogLevel level) {
-  if (refusals_ == kMaxRefusalLines) return;
-  ++refusals_;
-  tell(level, "open_refused", name,
-       audit_line("open refused", {{"peer", facts_.peer},
-                                   {"identity", facts_.identity},
-                                   {"session", facts_.name},
-                                   {"export", name},
-                                   {"access", wire::to_string(mode)},
-                                   {"why", why}}));
 }
 
 void BlockSession::open_export(const OpeningPtr& opening) {
@@ -304,7 +290,7 @@ void BlockSession::abandon(const OpeningPtr& opening) {
     // open.
     answer_open(opening->request, *device);
   } else {
-    log_refusal(name, "refused to open " + failure.text);
+    log_.refusal(name, "refused to open " + failure.text);
     refuse(opening->request, failure.error);
   }
   if (more) go_on();
@@ -337,7 +323,7 @@ int BlockSession::withdrawn_meanwhile(const std::string& name, wire::AccessMode 
   const Permission now = catalogue_.permission(name, user());
   const bool reads = mode == wire::AccessMode::read_only;
   if (now == Permission::write || (reads && now == Permission::read)) return 0;
-  audit_refusal(name, mode, "its right was withdrawn meanwhile", rtrs::LogLevel::warning);
+  log_.audit_refusal(name, mode, "its right was withdrawn meanwhile", rtrs::LogLevel::warning);
   return now == Permission::read ? EROFS : ENOENT;
 }
 
@@ -356,15 +342,15 @@ void BlockSession::opened(const OpeningPtr& opening, tl::expected<Lease, Failure
     const Failure failure =
         may_be_its_own(lease.error().error) ? directory_hangs(name) : std::move(lease.error());
     // A client that is content with reading asks again, as clients do by default.
-    if (failure.error != EROFS) log_refusal(name, "refused to open " + failure.text);
+    if (failure.error != EROFS) log_.refusal(name, "refused to open " + failure.text);
     return refuse(request, failure.error);
   }
   if (const int error = withdrawn_meanwhile(name, lease->mode())) return refuse(request, error);
   if (devices_.full()) return refuse(request, EMFILE);
   BackendQueue* queue = queues_.acquire(lease->storage());
   if (queue == nullptr) {
-    log_refusal(name, "refused to open " + in_quotes(name) +
-                          ": there are no descriptors or memory for it (LimitNOFILE=)");
+    log_.refusal(name, "refused to open " + in_quotes(name) +
+                           ": there are no descriptors or memory for it (LimitNOFILE=)");
     return refuse(request, ENOMEM);
   }
   Device& device = devices_.add(std::make_unique<Device>(
@@ -376,22 +362,23 @@ void BlockSession::opened(const OpeningPtr& opening, tl::expected<Lease, Failure
   const auto& seat = device.lease.storage()->seat();
   if (seat != nullptr && seat->taken()) device.seat = seat.get();
   catalogue_.name_writer(device.lease, in_quotes(facts_.name) + " (" + facts_.peer + ")");
-  say(rtrs::LogLevel::info, "device_opened", name,
-      "opened " + in_quotes(name) + " " + wire::to_string(device.lease.mode()) +
-          (device.lease.unclaimed() ? ", unclaimed" : ""));
+  log_.say(rtrs::LogLevel::info, "device_opened", name,
+           "opened " + in_quotes(name) + " " + wire::to_string(device.lease.mode()) +
+               (device.lease.unclaimed() ? ", unclaimed" : ""));
   if (!facts_.identity.empty() || catalogue_.has_rights(name)) {
-    tell(rtrs::LogLevel::info, "open_ok", name,
-         audit_line("open ok", {{"peer", facts_.peer},
-                                {"identity", facts_.identity},
-                                {"session", facts_.name},
-                                {"export", name},
-                                {"access", wire::to_string(device.lease.mode())}}));
+    log_.tell(rtrs::LogLevel::info, "open_ok", name,
+              audit_line("open ok", {{"peer", facts_.peer},
+                                     {"identity", facts_.identity},
+                                     {"session", facts_.name},
+                                     {"export", name},
+                                     {"access", wire::to_string(device.lease.mode())}}));
   }
   if (device.lease.storage()->backend().whereabouts() == Whereabouts::unnamed) {
-    log_refusal(name,
-                "the file of " + in_quotes(name) +
-                    " was deleted or replaced: what is written to it is gone when this server ends",
-                "file_replaced");
+    log_.refusal(
+        name,
+        "the file of " + in_quotes(name) +
+            " was deleted or replaced: what is written to it is gone when this server ends",
+        "file_replaced");
   }
   answer_open(request, device);
 }

@@ -34,7 +34,7 @@ struct BlockSession::MirrorPull {
 void BlockSession::mirror_pull(rtrs::ServerRequest& request) {
   const auto message = wire::decode<wire::MirrorPull>(request.message, wire::kMirrorPull);
   if (!message) return finish(request, EINVAL);
-  Device* const device = usable(message->device_id);
+  Device* const device = devices_.usable(message->device_id);
   if (device == nullptr) return finish(request, ENOTCONN);
   if (!device->is_served()) return finish(request, ESTALE);
   if (!surroundings_.pull) return finish(request, EOPNOTSUPP);

@@ -86,6 +86,11 @@ class OpenTable {
     if (place >= devices_.size() || devices_[place] == nullptr) return nullptr;
     return devices_[place]->id == id ? devices_[place].get() : nullptr;
   }
+  /// A device that is open and not about to close.
+  Device* usable(std::uint32_t id) const {
+    Device* const device = find(id);
+    return device == nullptr || device->closing ? nullptr : device;
+  }
   /// By the identical name; not those that are closing.
   Device* find(std::string_view name) const;
   /// By the number of the OPEN, which is not 0; not those that are closing.

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Messages about blocks that a client maps. The brick's thread carries them out, and the reactor
-// answers.
+#include "bridge/server/brick_messages.hpp"
+
 #include <algorithm>
 #include <cerrno>
 #include <utility>
 
 #include "bridge/protocol/brick_messages.hpp"
-#include "bridge/server/block_session.hpp"
+#include "bridge/server/answer.hpp"
 #include "bridge/server/brick_client.hpp"
 #include "rdma/core/memory_plant.hpp"
 
@@ -103,31 +103,31 @@ bool is_short(const std::vector<wire::SyncRange>& ranges) {
 }  // namespace
 
 /// The device's part in its brick; null when it has none.
-BrickClient* BlockSession::brick_client(Device& device, rtrs::ServerSession* session) {
+BrickClient* BrickMessages::client_of(Device& device, rtrs::ServerSession* session) {
   brick::BrickService* const service = device.lease.storage()->backend().brick();
   if (service == nullptr) return nullptr;
   if (device.brick != nullptr) return device.brick.get();
   device.brick = std::make_shared<BrickClient>(*service, facts_.name);
-  service->run([client = device.brick, reactor = queues_.reactor(), &around = surroundings_,
-                session](Brick&) {
-    client->join([reactor, &around, session] {
-      if (around.recall) around.recall(reactor, session);
-    });
-  });
+  service->run(
+      [client = device.brick, reactor = reactor_, &around = surroundings_, session](Brick&) {
+        client->join([reactor, &around, session] {
+          if (around.recall) around.recall(reactor, session);
+        });
+      });
   return device.brick.get();
 }
 
 /// Runs `order` on the brick's thread; the request ends when the brick answers it, which keeps the
 /// device and the session.
-void BlockSession::order(rtrs::ServerRequest& request, Device& device, BrickOrder order) {
-  BrickClient* const client = brick_client(device, request.session);
+void BrickMessages::order(rtrs::ServerRequest& request, Device& device, Order order) {
+  BrickClient* const client = client_of(device, request.session);
   if (client == nullptr) return finish(request, EOPNOTSUPP);
   ++device.running;
   brick::BrickService& service = client->service();
   const auto then = [this, &request, &device](const brick::Reply& reply) {
-    surroundings_.later(queues_.reactor(), [this, &request, &device, error = reply.error,
-                                            bytes = reply.maps.empty() ? std::vector<std::byte>{}
-                                                                       : encode_maps(reply.maps)] {
+    surroundings_.later(reactor_, [this, &request, &device, error = reply.error,
+                                   bytes = reply.maps.empty() ? std::vector<std::byte>{}
+                                                              : encode_maps(reply.maps)] {
       ordered(request, device, error, bytes);
     });
   };
@@ -137,49 +137,49 @@ void BlockSession::order(rtrs::ServerRequest& request, Device& device, BrickOrde
 }
 
 /// Likewise, for questions that the brick can answer at once.
-void BlockSession::ask_brick(rtrs::ServerRequest& request, Device& device, BrickQuestion question) {
-  BrickClient* const client = brick_client(device, request.session);
+void BrickMessages::ask(rtrs::ServerRequest& request, Device& device, Question question) {
+  BrickClient* const client = client_of(device, request.session);
   if (client == nullptr) return finish(request, EOPNOTSUPP);
   ++device.running;
   client->service().run(
       [this, &request, &device, question = std::move(question), keep = device.brick](Brick& brick) {
-        surroundings_.later(queues_.reactor(),
-                            [this, &request, &device, bytes = question(brick, *keep)] {
-                              ordered(request, device, 0, bytes);
-                            });
+        surroundings_.later(reactor_, [this, &request, &device, bytes = question(brick, *keep)] {
+          ordered(request, device, 0, bytes);
+        });
       });
 }
 
 /// Behind the CLOSE others may write, so no key may be left. The requests that wait for it keep the
 /// session.
-void BlockSession::end_maps(Device& device) {
+void BrickMessages::end_maps(Device& device) {
   const auto leaving = std::exchange(device.brick, nullptr);
   if (RTRS_MEMORY_PLANTED(close_first)) {
     leaving->leave([] {});
-    return finish_close(device);
+    return close_(device);
   }
   ++device.running;
   leaving->leave([this, &device] {
-    surroundings_.later(queues_.reactor(), [this, &device] {
+    surroundings_.later(reactor_, [this, &device] {
       --device.running;
-      finish_close(device);
+      close_(device);
     });
   });
 }
 
-/// The answer may end the session, as in complete().
-void BlockSession::ordered(rtrs::ServerRequest& request, Device& device, int error,
-                           const std::vector<std::byte>& answer) {
+/// The answer may end the session, so nothing of it is touched afterwards, except while a
+/// CLOSE waits, which keeps it.
+void BrickMessages::ordered(rtrs::ServerRequest& request, Device& device, int error,
+                            const std::vector<std::byte>& answer) {
   --device.running;
   const bool close_now = device.closing && device.running == 0;
   if (error == 0 && request.is_read)
     finish_with(request, answer);
   else
     finish(request, error);
-  if (close_now) finish_close(device);
+  if (close_now) close_(device);
 }
 
-void BlockSession::on_memory_path_down(const wire::Uuid& path) {
+void BrickMessages::on_memory_path_down(const wire::Uuid& path) {
   for (const auto& device : devices_.slots()) {
     if (!device || device->brick == nullptr) continue;
     device->brick->service().run(
@@ -187,47 +187,42 @@ void BlockSession::on_memory_path_down(const wire::Uuid& path) {
   }
 }
 
-void BlockSession::brick_message(rtrs::ServerRequest& request, wire::MessageType type) {
+void BrickMessages::on_request(rtrs::ServerRequest& request, wire::MessageType type) {
   if (!facts_.passive || !surroundings_.later) return finish(request, EINVAL);
   const bool asks = type == wire::kBrickInfo || type == wire::kBrickMap || type == wire::kBrickList;
   if (request.is_read != asks) return finish(request, EINVAL);
   // All of these begin alike.
   const auto message = wire::decode<wire::BrickInfo>(request.message, type);
   if (!message) return finish(request, EINVAL);
-  Device* const device = usable(message->device_id);
+  Device* const device = devices_.usable(message->device_id);
   if (device == nullptr) return finish(request, ENOTCONN);
-  using Handler = void (BlockSession::*)(rtrs::ServerRequest&, Device&);
+  using Handler = void (BrickMessages::*)(rtrs::ServerRequest&, Device&);
   static constexpr std::pair<wire::MessageType, Handler> kHandlers[] = {
-      {wire::kBrickInfo, &BlockSession::brick_info},
-      {wire::kBrickAlloc, &BlockSession::brick_alloc},
-      {wire::kBrickFree, &BlockSession::brick_free},
-      {wire::kBrickMap, &BlockSession::brick_map},
-      {wire::kBrickUnmap, &BlockSession::brick_unmap},
-      {wire::kBrickList, &BlockSession::brick_list},
-      {wire::kBrickSync, &BlockSession::brick_sync},
-      {wire::kBrickRevokePath, &BlockSession::brick_revoke},
+      {wire::kBrickInfo, &BrickMessages::info},   {wire::kBrickAlloc, &BrickMessages::alloc},
+      {wire::kBrickFree, &BrickMessages::free},   {wire::kBrickMap, &BrickMessages::map},
+      {wire::kBrickUnmap, &BrickMessages::unmap}, {wire::kBrickList, &BrickMessages::list},
+      {wire::kBrickSync, &BrickMessages::sync},   {wire::kBrickRevokePath, &BrickMessages::revoke},
   };
   for (const auto& [known, handler] : kHandlers)
     if (known == type) return (this->*handler)(request, *device);
   finish(request, EINVAL);
 }
 
-void BlockSession::brick_alloc(rtrs::ServerRequest& request, Device& device) {
-  brick_range(request, device, wire::kBrickAlloc);
+void BrickMessages::alloc(rtrs::ServerRequest& request, Device& device) {
+  range(request, device, wire::kBrickAlloc);
 }
 
-void BlockSession::brick_free(rtrs::ServerRequest& request, Device& device) {
-  brick_range(request, device, wire::kBrickFree);
+void BrickMessages::free(rtrs::ServerRequest& request, Device& device) {
+  range(request, device, wire::kBrickFree);
 }
 
-void BlockSession::brick_info(rtrs::ServerRequest& request, Device& device) {
-  ask_brick(request, device, [id = device.id](Brick& brick, BrickClient& client) {
+void BrickMessages::info(rtrs::ServerRequest& request, Device& device) {
+  ask(request, device, [id = device.id](Brick& brick, BrickClient& client) {
     return encode_info(brick, client.service(), id);
   });
 }
 
-void BlockSession::brick_range(rtrs::ServerRequest& request, Device& device,
-                               wire::MessageType type) {
+void BrickMessages::range(rtrs::ServerRequest& request, Device& device, wire::MessageType type) {
   const auto message = wire::decode_brick_range(request.message, type);
   if (!message) return finish(request, EINVAL);
   if (!device.lease.writable()) return finish(request, EROFS);
@@ -240,7 +235,7 @@ void BlockSession::brick_range(rtrs::ServerRequest& request, Device& device,
   });
 }
 
-void BlockSession::brick_list(rtrs::ServerRequest& request, Device& device) {
+void BrickMessages::list(rtrs::ServerRequest& request, Device& device) {
   const auto message = wire::decode_brick_list(request.message);
   const std::size_t capacity = request.data.size();
   if (!message || capacity < sizeof(wire::BrickListResponse) + sizeof(wire::BrickExtent))
@@ -248,7 +243,7 @@ void BlockSession::brick_list(rtrs::ServerRequest& request, Device& device) {
   const std::uint64_t from = message->first;
   const Block first = (from >> kBrickBlockShift) + (from % wire::kBrickBlock != 0 ? 1 : 0);
   const auto what = static_cast<brick::Listing>(message->what.value());
-  ask_brick(request, device, [=](Brick& brick, BrickClient& client) {
+  ask(request, device, [=](Brick& brick, BrickClient& client) {
     const auto blocks =
         brick.list(what, client.session(), first, capacity / sizeof(wire::BrickExtent));
     return wire::encode_brick_extents(extents_of(blocks), brick.count(what, client.session()),
@@ -256,7 +251,7 @@ void BlockSession::brick_list(rtrs::ServerRequest& request, Device& device) {
   });
 }
 
-void BlockSession::brick_map(rtrs::ServerRequest& request, Device& device) {
+void BrickMessages::map(rtrs::ServerRequest& request, Device& device) {
   const auto message = wire::decode_brick_map(request.message);
   if (!message) return finish(request, EINVAL);
   const std::size_t needs =
@@ -281,7 +276,7 @@ void BlockSession::brick_map(rtrs::ServerRequest& request, Device& device) {
         });
 }
 
-void BlockSession::brick_unmap(rtrs::ServerRequest& request, Device& device) {
+void BrickMessages::unmap(rtrs::ServerRequest& request, Device& device) {
   const auto message = wire::decode_brick_unmap(request.message);
   if (!message) return finish(request, EINVAL);
   order(request, device,
@@ -291,7 +286,7 @@ void BlockSession::brick_unmap(rtrs::ServerRequest& request, Device& device) {
         });
 }
 
-void BlockSession::brick_sync(rtrs::ServerRequest& request, Device& device) {
+void BrickMessages::sync(rtrs::ServerRequest& request, Device& device) {
   const auto message = wire::decode<wire::BrickSync>(request.message, wire::kBrickSync);
   if (!message) return finish(request, EINVAL);
   const auto ranges = wire::decode_sync_ranges(request.data, message->count);
@@ -304,7 +299,7 @@ void BlockSession::brick_sync(rtrs::ServerRequest& request, Device& device) {
         });
 }
 
-void BlockSession::brick_revoke(rtrs::ServerRequest& request, Device& device) {
+void BrickMessages::revoke(rtrs::ServerRequest& request, Device& device) {
   const auto message = wire::decode<wire::BrickRevokePath>(request.message, wire::kBrickRevokePath);
   if (!message) return finish(request, EINVAL);
   order(request, device,

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// One client's identity, and the limits that were agreed with it.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "bridge/protocol/messages.hpp"
+#include "bridge/server/open_table.hpp"
+#include "bridge/server/throttle.hpp"
+#include "rdma/core/time.hpp"
+
+namespace rnbd {
+
+/// An OPEN without a result is refused for now after this time. Opening takes milliseconds, or some
+/// seconds from a sleeping disk. But meanwhile a client that recovers its session holds back the
+/// requests of all its devices, and fails them after 30 s (no-path-timeout).
+constexpr rtrs::Duration kOpenTimeout = std::chrono::seconds{5};
+
+struct SessionFacts {
+  std::string name;
+  std::string peer;               ///< its address, for the log
+  std::string identity;           ///< the name that it has proven; "": none
+  wire::Uuid uuid{};              ///< the number of its session, see number_of_user()
+  bool extensions = false;        ///< kFeatureUserMessages was negotiated
+  bool claims = false;            ///< wire::kFeatureClaims likewise
+  bool passive = false;           ///< wire::kFeaturePassive likewise
+  bool mirror = false;            ///< wire::kFeatureMirror likewise
+  std::uint32_t queue_depth = 0;  ///< requests in flight at most
+  std::uint32_t max_io_size = 0;  ///< bytes
+  DeviceIds ids = DeviceIds::never_twice;
+  rtrs::Duration open_timeout = kOpenTimeout;
+  std::shared_ptr<Throttle> throttle = {};  ///< of its requests; null: nothing limits them
+};
+
+}  // namespace rnbd

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The lines in the log about one client.
+#pragma once
+
+#include <string>
+
+#include "bridge/server/session_facts.hpp"
+#include "bridge/server/surroundings.hpp"
+
+namespace rnbd {
+
+/// Names the session and its client in each line. `event` and `device` are for the structured log.
+///
+/// Threads: the reactor of the session.
+class SessionLog {
+ public:
+  SessionLog(const SessionFacts& facts, const Surroundings& surroundings)
+      : facts_{facts}, surroundings_{surroundings} {}
+
+  void say(rtrs::LogLevel level, const char* event, const std::string& device,
+           const std::string& line) const;
+  /// The same for a text that names the client itself.
+  void tell(rtrs::LogLevel level, const char* event, const std::string& device,
+            const std::string& line, int error = 0) const;
+  /// A client may try without end, so the lines are limited.
+  void refusal(const std::string& device, const std::string& line,
+               const char* event = "device_refused");
+  /// A line for the audit of rights. It counts as a refusal. `level`: a client that may only read
+  /// asks again, as clients do by default, which is worth no warning.
+  void audit_refusal(const std::string& name, wire::AccessMode mode, const char* why,
+                     rtrs::LogLevel level);
+
+ private:
+  const SessionFacts& facts_;
+  const Surroundings& surroundings_;
+  unsigned refusals_ = 0;
+};
+
+}  // namespace rnbd
