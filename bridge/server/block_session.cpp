@@ -35,6 +35,15 @@ BlockSession::BlockSession(SessionFacts facts, ExportCatalogue& catalogue, Queue
       devices_{facts_.ids},
       brick_{facts_, devices_, surroundings_, queues_.reactor(),
              [this](Device& device) { finish_close(device); }},
+      member_{facts_,
+              devices_,
+              surroundings_,
+              queues_.reactor(),
+              log_,
+              [this](rtrs::ServerRequest& request, Device& device, const IoPlan& plan) {
+                IoContext& io = take_context(request, device, plan);
+                return [this, &io](int error) { complete(io, error); };
+              }},
       throttle_{in_force(facts_.throttle)},
       flow_{queues_.reactor()} {
   // All of them now, so that no I/O pays for it.
@@ -183,6 +192,19 @@ void BlockSession::release(Device& device) {
   if (device.brick != nullptr) device.brick->leave([] {});
   if (device.seat != nullptr) device.seat->leave(device.mirror_session);
   queues_.release(device.queue);
+}
+
+/// Devices know from then on that the storage is a member's.
+void BlockSession::drain(const WriterCount* storage, const Device* but,
+                         const std::shared_ptr<void>& token) {
+  for (const auto& device : devices_.slots()) {
+    if (device == nullptr || device.get() == but) continue;
+    if (device->lease.storage()->writers() != storage) continue;
+    device->seat = device->lease.storage()->seat().get();
+    if (device->running == 0) continue;
+    device->watched = true;
+    device->drainers.push_back(token);
+  }
 }
 
 }  // namespace rnbd

@@ -12,11 +12,11 @@
 #include <vector>
 
 #include "bridge/protocol/messages.hpp"
-#include "bridge/protocol/mirror_messages.hpp"
 #include "bridge/server/answer.hpp"
 #include "bridge/server/brick_messages.hpp"
 #include "bridge/server/catalogue.hpp"
 #include "bridge/server/io_plan.hpp"
+#include "bridge/server/member_messages.hpp"
 #include "bridge/server/open_table.hpp"
 #include "bridge/server/queue_table.hpp"
 #include "bridge/server/session_facts.hpp"
@@ -68,10 +68,6 @@ class BlockSession {
   struct IoContext;
   struct Opening;
   using OpeningPtr = std::shared_ptr<Opening>;
-  struct MirrorClaiming;
-  using MirrorClaimingPtr = std::shared_ptr<MirrorClaiming>;
-  struct MirrorPull;
-  using MirrorPullPtr = std::shared_ptr<MirrorPull>;
   static constexpr std::size_t kContextsPerBlock = 64;
 
   // block_session.cpp: rare messages
@@ -134,6 +130,7 @@ class BlockSession {
   void io(rtrs::ServerRequest& request, Turn turn);
   IoContext& take_free_context();
   void give_back(IoContext& io);
+  void member_io(rtrs::ServerRequest& request, Device& device, const IoPlan& plan);
   IoContext& take_context(rtrs::ServerRequest& request, Device& device, const IoPlan& plan);
   void submit(IoContext& io);
   static void on_step_done(BackendRequest& backend, int error);
@@ -150,27 +147,6 @@ class BlockSession {
   void block_status(rtrs::ServerRequest& request, Turn turn);
   void cache(rtrs::ServerRequest& request, Turn turn);
 
-  // block_session_mirror.cpp: messages to a member of a mirror group
-  void mirror(rtrs::ServerRequest& request, wire::MessageType type);
-  int unfit_as_member(const Device& device, const wire::MirrorClaim& claim);
-  void mirror_claim(rtrs::ServerRequest& request);
-  void mirror_turn(const MirrorClaimingPtr& claiming);
-  void mirror_grant(const MirrorClaimingPtr& claiming);
-  void mirror_granted(const MirrorClaimingPtr& claiming, int error);
-  void mirror_end(const MirrorClaimingPtr& claiming, int error, bool refused);
-  void mirror_view(rtrs::ServerRequest& request);
-  void mirror_confirm(rtrs::ServerRequest& request);
-  void mirror_regions(rtrs::ServerRequest& request);
-  void mirror_cool(rtrs::ServerRequest& request);
-  void mirror_guest(rtrs::ServerRequest& request);
-  void mirror_ended(rtrs::ServerRequest& request, mirror::Seat& seat, int error);
-  void member_io(rtrs::ServerRequest& request, Device& device, const IoPlan& plan);
-
-  // block_session_pull.cpp: a member copies from another one
-  void mirror_pull(rtrs::ServerRequest& request);
-  void pull_next(const MirrorPullPtr& pull);
-  void write_pulled(const MirrorPullPtr& pull, int error);
-
   SessionFacts facts_;
   ExportCatalogue& catalogue_;
   QueueTable& queues_;
@@ -178,6 +154,7 @@ class BlockSession {
   SessionLog log_;
   OpenTable devices_;
   BrickMessages brick_;
+  MemberMessages member_;
   std::shared_ptr<Throttle> throttle_;  ///< of the session; null: it has none
   ThrottleFlow flow_;                   ///< in throttle_
   unsigned reservations_under_way_ = 0;

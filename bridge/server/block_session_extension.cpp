@@ -75,7 +75,7 @@ void BlockSession::extension(rtrs::ServerRequest& request, wire::MessageType typ
     default:
       if (type >= wire::kBrickInfo && type <= wire::kBrickRevokePath)
         return brick_.on_request(request, type);
-      return mirror(request, type);
+      return member_.on_request(request, type);
   }
 }
 

@@ -94,6 +94,31 @@ void BlockSession::io(rtrs::ServerRequest& request, Turn turn) {
   submit(take_context(request, *device, plan));
 }
 
+/// Serves the session that has claimed the member. A change of a region that is not in the activity
+/// log waits until it is there.
+void BlockSession::member_io(rtrs::ServerRequest& request, Device& device, const IoPlan& plan) {
+  mirror::Seat& seat = *device.seat;
+  const bool reads = plan.operation == BackendOperation::read;
+  if (seat.taken() && !device.is_served() && !(reads && device.is_guest()))
+    return finish(request, ESTALE);
+  if (plan.error != 0) return finish(request, plan.error);
+  const bool logged = seat.taken() && plan.changes();
+  const auto regions = logged ? seat.regions_of(plan.offset, plan.length) : std::nullopt;
+  if (logged && !regions) return finish(request, EIO);  // behind the group's disk
+  if (!logged || plan.copy || seat.warm(regions->first, regions->second))
+    return submit(take_context(request, device, plan));
+  IoContext& io = take_context(request, device, plan);
+  if (int error = seat.write(device.mirror_session, regions->first, regions->second))
+    return complete(io, error);
+  seat.keep(surroundings_, queues_.reactor(), [this, &io, regions](int error) {
+    mirror::Seat& its = *io.device->seat;
+    if (error == 0 && !io.device->is_served()) error = ESTALE;
+    if (error != 0) return complete(io, error);
+    its.warm_up(regions->first, regions->second);
+    submit(io);
+  });
+}
+
 BlockSession::IoContext& BlockSession::take_free_context() {
   if (free_contexts_ == nullptr) add_contexts();  // only if more run than the queue depth allows
   IoContext& io = *free_contexts_;

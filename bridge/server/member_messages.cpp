@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Messages of a client to the members of its mirror group, and a member's steps before a write.
+#include "bridge/server/member_messages.hpp"
+
 #include <algorithm>
 #include <array>
 #include <cerrno>
@@ -8,12 +9,12 @@
 #include <utility>
 
 #include "bridge/protocol/printable.hpp"
-#include "bridge/server/io_context.hpp"
+#include "bridge/server/answer.hpp"
 
 namespace rnbd {
 
 /// A claim while older requests end, and until it is durable.
-struct BlockSession::MirrorClaiming {
+struct MemberMessages::Claiming {
   rtrs::ServerRequest& request;
   const wire::MirrorClaim claim;
   const std::shared_ptr<mirror::Seat> seat;
@@ -29,20 +30,20 @@ std::vector<std::byte> copy_of_data(const rtrs::ServerRequest& request) {
 
 }  // namespace
 
-void BlockSession::mirror(rtrs::ServerRequest& request, wire::MessageType type) {
+void MemberMessages::on_request(rtrs::ServerRequest& request, wire::MessageType type) {
   struct Handler {
     wire::MessageType type;
     bool is_read;
-    void (BlockSession::*handle)(rtrs::ServerRequest& request);
+    void (MemberMessages::*handle)(rtrs::ServerRequest& request);
   };
   static constexpr std::array kHandlers{
-      Handler{wire::kMirrorClaim, true, &BlockSession::mirror_claim},
-      Handler{wire::kMirrorView, false, &BlockSession::mirror_view},
-      Handler{wire::kMirrorConfirm, false, &BlockSession::mirror_confirm},
-      Handler{wire::kMirrorRegions, true, &BlockSession::mirror_regions},
-      Handler{wire::kMirrorCool, false, &BlockSession::mirror_cool},
-      Handler{wire::kMirrorPull, false, &BlockSession::mirror_pull},
-      Handler{wire::kMirrorGuest, true, &BlockSession::mirror_guest},
+      Handler{wire::kMirrorClaim, true, &MemberMessages::claim},
+      Handler{wire::kMirrorView, false, &MemberMessages::view},
+      Handler{wire::kMirrorConfirm, false, &MemberMessages::confirm},
+      Handler{wire::kMirrorRegions, true, &MemberMessages::regions},
+      Handler{wire::kMirrorCool, false, &MemberMessages::cool},
+      Handler{wire::kMirrorPull, false, &MemberMessages::pull},
+      Handler{wire::kMirrorGuest, true, &MemberMessages::guest},
   };
   const auto known = std::ranges::find(kHandlers, type, &Handler::type);
   if (!facts_.mirror || known == kHandlers.end() || known->is_read != request.is_read)
@@ -53,7 +54,7 @@ void BlockSession::mirror(rtrs::ServerRequest& request, wire::MessageType type) 
 // ---- Claims -------------------------------------------------------------------------------------
 
 /// 0 or an errno, with a line in the log.
-int BlockSession::unfit_as_member(const Device& device, const wire::MirrorClaim& claim) {
+int MemberMessages::unfit_as_member(const Device& device, const wire::MirrorClaim& claim) {
   const Backend& backend = device.lease.storage()->backend();
   const auto refuse = [&](int error, const char* why) {
     log_.refusal(device.name, "refused to make " + in_quotes(device.name) +
@@ -77,7 +78,7 @@ int BlockSession::unfit_as_member(const Device& device, const wire::MirrorClaim&
   return 0;
 }
 
-void BlockSession::mirror_claim(rtrs::ServerRequest& request) {
+void MemberMessages::claim(rtrs::ServerRequest& request) {
   const auto claim = wire::decode_claim(request.message);
   if (!claim || request.data.size() < sizeof(wire::MirrorClaimResponse))
     return finish(request, EINVAL);
@@ -87,16 +88,15 @@ void BlockSession::mirror_claim(rtrs::ServerRequest& request) {
   if (const int error = unfit_as_member(*device, *claim)) return finish(request, error);
   const auto seat = device->lease.storage()->seat();
   if (device->mirror_session == 0) device->mirror_session = seat->next_session();
-  const MirrorClaimingPtr claiming{
-      new MirrorClaiming{request, *claim, seat, device->mirror_session}};
-  seat->begin_claim(surroundings_, queues_.reactor(), [this, claiming] { mirror_turn(claiming); });
+  const ClaimingPtr claiming{new Claiming{request, *claim, seat, device->mirror_session}};
+  seat->begin_claim(surroundings_, reactor_, [this, claiming] { turn(claiming); });
 }
 
 /// No other claim of this storage is under way.
-void BlockSession::mirror_turn(const MirrorClaimingPtr& claiming) {
+void MemberMessages::turn(const ClaimingPtr& claiming) {
   mirror::Seat& seat = *claiming->seat;
   const Device* const device = devices_.usable(claiming->claim.device_id);
-  if (device == nullptr) return mirror_end(claiming, ENOTCONN, false);
+  if (device == nullptr) return end(claiming, ENOTCONN, false);
   if (const int error = seat.misfit(claiming->claim)) {
     log_.refusal(
         device->name,
@@ -104,39 +104,38 @@ void BlockSession::mirror_turn(const MirrorClaimingPtr& claiming) {
             (error == EEXIST ? ": it is a member of another mirror group, or another member "
                                "of this one"
                              : ": its record as a member is damaged"));
-    return mirror_end(claiming, error, false);
+    return end(claiming, error, false);
   }
-  if (seat.refuses(claiming->claim, claiming->session)) return mirror_end(claiming, 0, true);
-  if (seat.serves(claiming->session)) return mirror_grant(claiming);
+  if (seat.refuses(claiming->claim, claiming->session)) return end(claiming, 0, true);
+  if (seat.serves(claiming->session)) return grant(claiming);
   seat.fence();
-  if (!surroundings_.drain) return mirror_grant(claiming);
-  surroundings_.drain(queues_.reactor(), device->lease.storage()->writers(), device,
-                      [this, claiming] { mirror_grant(claiming); });
+  if (!surroundings_.drain) return grant(claiming);
+  surroundings_.drain(reactor_, device->lease.storage()->writers(), device,
+                      [this, claiming] { grant(claiming); });
 }
 
-void BlockSession::mirror_grant(const MirrorClaimingPtr& claiming) {
-  if (devices_.usable(claiming->claim.device_id) == nullptr)
-    return mirror_end(claiming, ENOTCONN, false);
+void MemberMessages::grant(const ClaimingPtr& claiming) {
+  if (devices_.usable(claiming->claim.device_id) == nullptr) return end(claiming, ENOTCONN, false);
   claiming->seat->grant(claiming->claim, claiming->session);
-  claiming->seat->keep(surroundings_, queues_.reactor(),
-                       [this, claiming](int error) { mirror_granted(claiming, error); });
+  claiming->seat->keep(surroundings_, reactor_,
+                       [this, claiming](int error) { granted(claiming, error); });
 }
 
-void BlockSession::mirror_granted(const MirrorClaimingPtr& claiming, int error) {
+void MemberMessages::granted(const ClaimingPtr& claiming, int error) {
   Device* const device = devices_.usable(claiming->claim.device_id);
   if (error == 0 && device == nullptr) error = ENOTCONN;
-  if (error != 0) return mirror_end(claiming, error, false);
+  if (error != 0) return end(claiming, error, false);
   device->seat = claiming->seat.get();
   claiming->seat->serve(claiming->session);
   const wire::MirrorClaim& claim = claiming->claim;
   log_.say(rtrs::LogLevel::info, "member_claimed", device->name,
            "claimed " + in_quotes(device->name) + " as member " + std::to_string(claim.member) +
                " of a mirror group, term " + std::to_string(claim.term));
-  mirror_end(claiming, 0, false);
+  end(claiming, 0, false);
 }
 
 /// The answer may end the session, so nothing of it is touched afterwards.
-void BlockSession::mirror_end(const MirrorClaimingPtr& claiming, int error, bool refused) {
+void MemberMessages::end(const ClaimingPtr& claiming, int error, bool refused) {
   rtrs::ServerRequest& request = claiming->request;
   const bool pulls = surroundings_.pull != nullptr;
   const auto answer =
@@ -148,13 +147,12 @@ void BlockSession::mirror_end(const MirrorClaimingPtr& claiming, int error, bool
 
 // ---- Orders -------------------------------------------------------------------------------------
 
-void BlockSession::mirror_ended(rtrs::ServerRequest& request, mirror::Seat& seat, int error) {
+void MemberMessages::ended(rtrs::ServerRequest& request, mirror::Seat& seat, int error) {
   if (error != 0) return finish(request, error);
-  seat.keep(surroundings_, queues_.reactor(),
-            [&request](int failure) { finish(request, failure); });
+  seat.keep(surroundings_, reactor_, [&request](int failure) { finish(request, failure); });
 }
 
-void BlockSession::mirror_view(rtrs::ServerRequest& request) {
+void MemberMessages::view(rtrs::ServerRequest& request) {
   const auto message = wire::decode<wire::MirrorView>(request.message, wire::kMirrorView);
   if (!message) return finish(request, EINVAL);
   const Device* const device = devices_.usable(message->device_id);
@@ -168,10 +166,10 @@ void BlockSession::mirror_view(rtrs::ServerRequest& request) {
       wire::decode_inherited(copy_of_data(request), view->set, shape.members, shape.regions());
   if (!inherit) return finish(request, EINVAL);
   const int error = device->seat->view(device->mirror_session, *view, *confirmed, *inherit);
-  mirror_ended(request, *device->seat, error);
+  ended(request, *device->seat, error);
 }
 
-void BlockSession::mirror_confirm(rtrs::ServerRequest& request) {
+void MemberMessages::confirm(rtrs::ServerRequest& request) {
   const auto message = wire::decode<wire::MirrorConfirm>(request.message, wire::kMirrorConfirm);
   if (!message) return finish(request, EINVAL);
   const Device* const device = devices_.usable(message->device_id);
@@ -179,10 +177,10 @@ void BlockSession::mirror_confirm(rtrs::ServerRequest& request) {
   if (!device->is_served()) return finish(request, ESTALE);
   const auto view = wire::decode_view(message->view, device->seat->shape().members);
   if (!view) return finish(request, EINVAL);
-  mirror_ended(request, *device->seat, device->seat->confirm(device->mirror_session, *view));
+  ended(request, *device->seat, device->seat->confirm(device->mirror_session, *view));
 }
 
-void BlockSession::mirror_regions(rtrs::ServerRequest& request) {
+void MemberMessages::regions(rtrs::ServerRequest& request) {
   const auto message = wire::decode<wire::MirrorRegions>(request.message, wire::kMirrorRegions);
   constexpr std::size_t kLeast = sizeof(wire::MirrorRegionsResponse) + sizeof(wire::MirrorRun);
   if (!message || request.data.size() < kLeast) return finish(request, EINVAL);
@@ -194,7 +192,7 @@ void BlockSession::mirror_regions(rtrs::ServerRequest& request) {
   finish_with(request, page);
 }
 
-void BlockSession::mirror_cool(rtrs::ServerRequest& request) {
+void MemberMessages::cool(rtrs::ServerRequest& request) {
   const auto message = wire::decode<wire::MirrorCool>(request.message, wire::kMirrorCool);
   if (!message) return finish(request, EINVAL);
   const Device* const device = devices_.usable(message->device_id);
@@ -205,11 +203,11 @@ void BlockSession::mirror_cool(rtrs::ServerRequest& request) {
   const auto cold = wire::decode_map(pages, device->seat->shape().regions());
   if (!cold) return finish(request, EINVAL);
   const int error = device->seat->cool(device->mirror_session, message->term, *cold);
-  mirror_ended(request, *device->seat, error);
+  ended(request, *device->seat, error);
 }
 
 /// A server that pulls for the client that is served. It may read until that is served no more.
-void BlockSession::mirror_guest(rtrs::ServerRequest& request) {
+void MemberMessages::guest(rtrs::ServerRequest& request) {
   const auto message = wire::decode<wire::MirrorGuest>(request.message, wire::kMirrorGuest);
   if (!message || request.data.size() < sizeof(wire::MirrorGuestResponse))
     return finish(request, EINVAL);
@@ -221,46 +219,6 @@ void BlockSession::mirror_guest(rtrs::ServerRequest& request) {
   wire::MirrorGuestResponse answer;
   answer.header = wire::header_of(wire::kMirrorGuestResponse);
   finish_with(request, rtrs::wire::bytes_of(answer));
-}
-
-// ---- The data path ------------------------------------------------------------------------------
-
-/// Serves the session that has claimed the member. A change of a region that is not in the activity
-/// log waits until it is there.
-void BlockSession::member_io(rtrs::ServerRequest& request, Device& device, const IoPlan& plan) {
-  mirror::Seat& seat = *device.seat;
-  const bool reads = plan.operation == BackendOperation::read;
-  if (seat.taken() && !device.is_served() && !(reads && device.is_guest()))
-    return finish(request, ESTALE);
-  if (plan.error != 0) return finish(request, plan.error);
-  const bool logged = seat.taken() && plan.changes();
-  const auto regions = logged ? seat.regions_of(plan.offset, plan.length) : std::nullopt;
-  if (logged && !regions) return finish(request, EIO);  // behind the group's disk
-  if (!logged || plan.copy || seat.warm(regions->first, regions->second))
-    return submit(take_context(request, device, plan));
-  IoContext& io = take_context(request, device, plan);
-  if (int error = seat.write(device.mirror_session, regions->first, regions->second))
-    return complete(io, error);
-  seat.keep(surroundings_, queues_.reactor(), [this, &io, regions](int error) {
-    mirror::Seat& its = *io.device->seat;
-    if (error == 0 && !io.device->is_served()) error = ESTALE;
-    if (error != 0) return complete(io, error);
-    its.warm_up(regions->first, regions->second);
-    submit(io);
-  });
-}
-
-/// Devices know from then on that the storage is a member's.
-void BlockSession::drain(const WriterCount* storage, const Device* but,
-                         const std::shared_ptr<void>& token) {
-  for (const auto& device : devices_.slots()) {
-    if (device == nullptr || device.get() == but) continue;
-    if (device->lease.storage()->writers() != storage) continue;
-    device->seat = device->lease.storage()->seat().get();
-    if (device->running == 0) continue;
-    device->watched = true;
-    device->drainers.push_back(token);
-  }
 }
 
 }  // namespace rnbd

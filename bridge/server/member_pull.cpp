@@ -8,8 +8,9 @@
 #include <vector>
 
 #include "bridge/protocol/mirror.hpp"
+#include "bridge/server/answer.hpp"
 #include "bridge/server/geometry.hpp"
-#include "bridge/server/io_context.hpp"
+#include "bridge/server/member_messages.hpp"
 
 namespace rnbd {
 namespace {
@@ -20,18 +21,18 @@ constexpr std::uint64_t kPiece = 1 << 20;  ///< bytes
 
 /// The request counts as running at the backend until it is answered, so that a claim of another
 /// client waits for it.
-struct BlockSession::MirrorPull {
-  IoContext& io;
+struct MemberMessages::Pull {
+  MemberMessages& messages;
+  Device& device;
+  Ending complete;
   mirror::PullSource source;
   std::uint64_t end = 0;  ///< bytes
   std::vector<std::byte> data;
   BackendRequest write{};
-  MirrorPullPtr self{};  ///< while it is written
-
-  BlockSession& session() const { return *io.session; }
+  PullPtr self{};  ///< while it is written
 };
 
-void BlockSession::mirror_pull(rtrs::ServerRequest& request) {
+void MemberMessages::pull(rtrs::ServerRequest& request) {
   const auto message = wire::decode<wire::MirrorPull>(request.message, wire::kMirrorPull);
   if (!message) return finish(request, EINVAL);
   Device* const device = devices_.usable(message->device_id);
@@ -49,40 +50,43 @@ void BlockSession::mirror_pull(rtrs::ServerRequest& request) {
   if (!uri || !fits) return finish(request, EINVAL);
   mirror::PullSource source{*std::move(uri), device->seat->group(), device->seat->claimant(),
                             plan.offset};
-  IoContext& io = take_context(request, *device, plan);
-  const MirrorPullPtr pull{new MirrorPull{io, std::move(source), plan.offset + plan.length, {}}};
+  const PullPtr pull{new Pull{*this,
+                              *device,
+                              begin_(request, *device, plan),
+                              std::move(source),
+                              plan.offset + plan.length,
+                              {}}};
   pull_next(pull);
 }
 
-void BlockSession::pull_next(const MirrorPullPtr& pull) {
+void MemberMessages::pull_next(const PullPtr& pull) {
   const std::uint64_t left = pull->end - pull->source.offset;
-  if (left == 0) return complete(pull->io, 0);
-  if (!pull->io.device->is_served()) return complete(pull->io, ESTALE);
+  if (left == 0) return pull->complete(0);
+  if (!pull->device.is_served()) return pull->complete(ESTALE);
   pull->data.resize(std::min(left, kPiece));
-  surroundings_.pull(queues_.reactor(), pull->source, pull->data,
+  surroundings_.pull(reactor_, pull->source, pull->data,
                      [this, pull](int error) { write_pulled(pull, error); });
 }
 
-void BlockSession::write_pulled(const MirrorPullPtr& pull, int error) {
-  if (!pull->io.device->is_served()) return complete(pull->io, ESTALE);
-  if (error != 0) return complete(pull->io, EOPNOTSUPP);  // no fault of this storage
+void MemberMessages::write_pulled(const PullPtr& pull, int error) {
+  if (!pull->device.is_served()) return pull->complete(ESTALE);
+  if (error != 0) return pull->complete(EOPNOTSUPP);  // no fault of this storage
   BackendRequest& write = pull->write;
-  const bool zeroes =
-      pull->io.device->geometry().can_write_zeroes && mirror::only_zeroes(pull->data);
+  const bool zeroes = pull->device.geometry().can_write_zeroes && mirror::only_zeroes(pull->data);
   write.operation = zeroes ? BackendOperation::write_zeroes : BackendOperation::write;
   write.offset = pull->source.offset;
   write.length = pull->data.size();
   write.data = zeroes ? nullptr : pull->data.data();
   write.context = pull.get();
   write.done = [](BackendRequest& written, int failure) {
-    auto& its = *static_cast<MirrorPull*>(written.context);
-    const MirrorPullPtr kept = std::exchange(its.self, nullptr);
-    if (failure != 0) return its.session().complete(its.io, failure);
+    auto& its = *static_cast<Pull*>(written.context);
+    const PullPtr kept = std::exchange(its.self, nullptr);
+    if (failure != 0) return its.complete(failure);
     its.source.offset += written.length;
-    its.session().pull_next(kept);
+    its.messages.pull_next(kept);
   };
   pull->self = pull;
-  pull->io.device->queue.submit(write);
+  pull->device.queue.submit(write);
 }
 
 }  // namespace rnbd
