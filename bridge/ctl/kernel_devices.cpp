@@ -49,4 +49,10 @@ std::vector<KernelDevice> find_kernel_devices(const std::string& root) {
   return devices;
 }
 
+bool is_read_only(const std::string& root, const std::string& device) {
+  int read_only = 0;
+  std::ifstream{root + kBlock + '/' + device + "/ro"} >> read_only;
+  return read_only != 0;
+}
+
 }  // namespace rnbd

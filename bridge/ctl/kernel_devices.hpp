@@ -26,4 +26,7 @@ std::optional<KernelDevice> parse_backend_identifier(std::string_view device,
 std::optional<KernelDevice> find_kernel_device(const std::string& root, const std::string& device);
 std::vector<KernelDevice> find_kernel_devices(const std::string& root);
 
+/// True if the kernel refuses writes to the device. Source: /sys/block/nbdN/ro, below `root`.
+bool is_read_only(const std::string& root, const std::string& device);
+
 }  // namespace rnbd

@@ -24,10 +24,11 @@ class Machine {
   Machine& operator=(const Machine&) = delete;
 
   std::string root() const { return root_; }
-  void add(const std::string& device, const char* backend) {
+  void add(const std::string& device, const char* backend, const char* read_only = "0") {
     const path folder = root_ / "sys/block" / device;
     std::filesystem::create_directories(folder);
     if (backend != nullptr) std::ofstream{folder / "backend"} << backend << '\n';
+    std::ofstream{folder / "ro"} << read_only << '\n';
   }
 
  private:
@@ -57,6 +58,15 @@ TEST_CASE("of the kernel's devices those are found that are ours, by their numbe
   CHECK(find_kernel_device(machine.root(), "nbd2") == KernelDevice{"nbd2", "u2", "two"});
   CHECK_FALSE(find_kernel_device(machine.root(), "nbd5"));
   CHECK(find_kernel_devices(machine.root() + "/nowhere").empty());
+}
+
+TEST_CASE("a device is read-only if the kernel says so") {
+  Machine machine;
+  machine.add("nbd0", "rnbd:u0:zero");
+  machine.add("nbd1", "rnbd:u1:one", "1");
+  CHECK_FALSE(is_read_only(machine.root(), "nbd0"));
+  CHECK(is_read_only(machine.root(), "nbd1"));
+  CHECK_FALSE(is_read_only(machine.root(), "nbd2"));
 }
 
 }  // namespace
