@@ -70,11 +70,11 @@ Admission::Considered Admission::consider_known(SessionId id, Session& session,
   if (session.over) return refuse(ECONNRESET, "the session is over and still closing");
   if (!session.agrees(parameters)) return refuse(ECONNRESET, "the session has other features");
   if (parameters.cid != 0) return connect(id, session, parameters, proves);
-  const Path* const older = newest_life(session, parameters.path_uuid);
+  const Path* const older = newest_generation(session, parameters.path_uuid);
   if (older != nullptr && !lingers(session)) {
     // A peer without generations takes its path's return for the proof that all it sent over the
-    // old life has ended; Linux's server keeps that promise in the same way.
-    return refuse(ECONNRESET, "the old life of this path is still closing");
+    // older generation has ended; Linux's server keeps that promise in the same way.
+    return refuse(ECONNRESET, "the older generation of this path is still closing");
   }
   if (older != nullptr && is_older(parameters.reconnect_count, older->reconnect_count)) {
     return refuse(ECONNRESET, kOvertaken);
@@ -107,13 +107,13 @@ Admission::Considered Admission::connect(SessionId id, Session& session,
 
 /// Why the path has no use for the connection.
 const char* Admission::late(const Session& session, const wire::ConnectParameters& parameters) {
-  const Path* const life = newest_life(session, parameters.path_uuid);
-  if (life == nullptr) return "connection 0 of this path is missing";
-  if (is_older(parameters.reconnect_count, life->reconnect_count)) return kOvertaken;
-  if (life->reconnect_count != parameters.reconnect_count || life->closing) {
+  const Path* const newest = newest_generation(session, parameters.path_uuid);
+  if (newest == nullptr) return "connection 0 of this path is missing";
+  if (is_older(parameters.reconnect_count, newest->reconnect_count)) return kOvertaken;
+  if (newest->reconnect_count != parameters.reconnect_count || newest->closing) {
     return "connection 0 of this attempt is missing";
   }
-  return life->connected.size() != parameters.cid_count ? kOtherCount : kExists;
+  return newest->connected.size() != parameters.cid_count ? kOtherCount : kExists;
 }
 
 Admission::Considered Admission::consider_new(const wire::ConnectParameters& parameters,
@@ -152,8 +152,8 @@ Admission::Considered Admission::add_path(SessionId id, Session& session,
       parameters.kind == wire::PathKind::memory ? no_memory_path(session) : nullptr;
   if (alone != nullptr) return refuse(ENXIO, alone);
   Considered considered{.session = id, .path = next_++, .new_path = true};
-  if (RTRS_PLANTED(hello_closes_older_life)) {
-    const Path* const older = newest_life(session, parameters.path_uuid);
+  if (RTRS_PLANTED(hello_closes_older_generation)) {
+    const Path* const older = newest_generation(session, parameters.path_uuid);
     if (older != nullptr) considered.makes_room = {id, older->id};
   }
   session.paths.push_back({.id = considered.path,
@@ -167,7 +167,8 @@ Admission::Considered Admission::add_path(SessionId id, Session& session,
   return considered;
 }
 
-const Admission::Path* Admission::newest_life(const Session& session, const wire::Uuid& path) {
+const Admission::Path* Admission::newest_generation(const Session& session,
+                                                    const wire::Uuid& path) {
   const auto newest = std::find_if(
       session.paths.rbegin(), session.paths.rend(),
       [&](const Path& candidate) { return !candidate.half_open && candidate.uuid == path; });
@@ -291,8 +292,8 @@ const char* Admission::overtaken(const Session& session, const Path& path) const
     return entry.second.admitted && entry.second.uuid == session.uuid;
   });
   if (!session.admitted && made_meanwhile) return "the session was made by another path meanwhile";
-  if (const Path* const older = newest_life(session, path.uuid); older != nullptr) {
-    if (!lingers(session)) return "the old life of this path is still closing";
+  if (const Path* const older = newest_generation(session, path.uuid); older != nullptr) {
+    if (!lingers(session)) return "the older generation of this path is still closing";
     if (is_older(path.reconnect_count, older->reconnect_count)) return kOvertaken;
   }
   return path.has_chunks() ? nullptr : no_memory_path(session);

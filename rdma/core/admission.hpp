@@ -57,9 +57,9 @@ class Admission {
   struct Admitted {
     const char* why_not = nullptr;  ///< null = the path is in
     int error = 0;                  ///< why_not: an errno that the client may be told; 0 = none
-    PathId replaces = 0;            ///< an older life of the path, which the driver must close
-    SessionId ends = 0;             ///< an idle session that had the name; the driver must end it
-    bool other_user = false;        ///< why_not: the session is that of another user
+    PathId replaces = 0;      ///< an older generation of the path, which the driver must close
+    SessionId ends = 0;       ///< an idle session that had the name; the driver must end it
+    bool other_user = false;  ///< why_not: the session is that of another user
   };
 
   explicit Admission(AdmissionLimits limits) : limits_{limits} {}
@@ -160,7 +160,7 @@ class Admission {
   const char* no_room(const Session& session, const wire::Uuid& path, wire::PathKind kind) const;
   const char* no_room_of_user(const Session& session, std::string_view name) const;
   const char* no_memory_path(const Session& session) const;
-  static const Path* newest_life(const Session& session, const wire::Uuid& path);
+  static const Path* newest_generation(const Session& session, const wire::Uuid& path);
   std::uint64_t kept_by_storage(const Session& session) const;
   Admitted claim_name(SessionId session, std::string_view name);
   template <class Visit>

@@ -32,9 +32,9 @@ namespace rtrs {
   X(gone_too_early, "a session ends while its requests execute")                                   \
   X(device_id_reused, "the id of a closed device is given to the next one")                        \
   X(hello_counts_memory, "a path counts as memory before its handshake is finished")               \
-  X(hello_closes_older_life, "a connect request alone closes the path's older life")               \
+  X(hello_closes_older_generation, "a connect request alone closes the path's older generation")   \
   X(hello_counts_session, "a session counts before a handshake of it is finished")                 \
-  X(admitted_not_counted, "a path that takes the place of its older life counts no memory")        \
+  X(admitted_not_counted, "a path that takes the place of its older generation counts no memory")  \
   X(admitted_counted_twice, "a path that joins a session counts its memory twice")                 \
   X(removed_path_counts, "the memory of a path that is gone counts on")                            \
   X(door_cleared_by_age, "the oldest one at a full door makes room, be its host alone or a crowd") \

@@ -8,9 +8,9 @@
 #include "tests/sim/proofs.hpp"
 
 namespace sim {
-void ClientDriver::connect(unsigned index, unsigned life) {
+void ClientDriver::connect(unsigned index, unsigned generation) {
   Path& path = paths_[index];
-  path.life = life;
+  path.generation = generation;
   path.open = true;
   path.ready = path.noticed = false;
   path.links = std::vector<Link>(session_.path(index).connection_count());

@@ -66,9 +66,9 @@ bool ClientDriver::draw_elsewhere() {
 }
 
 void ClientDriver::later(unsigned path, Duration delay, std::function<void()> action) {
-  const unsigned life = paths_[path].life;
-  scope_.after(delay, [this, path, life, action = std::move(action)] {
-    if (!closed_ && paths_[path].open && paths_[path].life == life) action();
+  const unsigned generation = paths_[path].generation;
+  scope_.after(delay, [this, path, generation, action = std::move(action)] {
+    if (!closed_ && paths_[path].open && paths_[path].generation == generation) action();
   });
 }
 
@@ -121,7 +121,7 @@ void ClientDriver::perform(const rtrs::ClientAction& action) {
   const unsigned path = action.path;
   switch (action.kind) {
     case Kind::connect:
-      return connect(path, action.life);
+      return connect(path, action.generation);
     case Kind::make_lanes:
       return create_lanes(path);
     case Kind::attach:
@@ -220,16 +220,16 @@ void ClientDriver::progress(unsigned index, std::size_t cid) {
   if (cid != 0 && cid < lanes_.size()) handler = &lanes_[cid]->connection(index);
   const bool proving = core.state() == ClientPathState::connecting && core.authenticates();
   if (proving) handler = &core.proofs().at(static_cast<std::uint16_t>(cid));
-  const unsigned life = path.life;
+  const unsigned generation = path.generation;
   const bool was_connected = core.state() == ClientPathState::connected;
   unsigned heard = 0;
   const auto status = queue_pair.progress(*handler, heard);
-  if (world_.broken() || closed_ || path.life != life || !path.open) return;
+  if (world_.broken() || closed_ || path.generation != generation || !path.open) return;
   if (proving) return proved(index, cid, status);
   if (heard > 0 && path.watch) path.watch->heard();
   if (heard > 0 && cid == 0) path.control_heard = world_.now();
   if (core.state() == ClientPathState::connected && !was_connected && !failing_) ready(index);
-  if (closed_ || path.life != life || !path.open) return;
+  if (closed_ || path.generation != generation || !path.open) return;
   if (cid == 0 && core.pulse().measure(world_.now())) {
     for (auto& lane : lanes_) lane->set_latency(index, core.pulse().latency());
   }
@@ -300,18 +300,18 @@ void ClientDriver::schedule_tick(unsigned index) {
 
 void ClientDriver::tick(unsigned index) {
   Path& path = paths_[index];
-  const unsigned life = path.life;
+  const unsigned generation = path.generation;
   bool traffic = false;
   for (std::size_t i = 1; i < lanes_.size() && !path.seen.empty(); ++i) {
     if (path.links[i].queue_pair->has_arrivals()) progress(index, i);
-    if (world_.broken() || failing_ || path.life != life || !path.open) return;
+    if (world_.broken() || failing_ || path.generation != generation || !path.open) return;
     const std::uint64_t arrivals = lanes_[i]->connection(index).received();
     traffic |= std::exchange(path.seen[i], arrivals) != arrivals;
   }
   feed({.kind = rtrs::ClientEvent::Kind::awake});
   const bool live = probe(index);
   feed({.kind = rtrs::ClientEvent::Kind::heartbeat, .path = index, .lanes_live = live});
-  if (failing_ || path.life != life || !path.open) return;
+  if (failing_ || path.generation != generation || !path.open) return;
   if (session_.path(index).on_tick(world_.now(), traffic) == rtrs::Heartbeat::Verdict::dead) {
     path.watch->dead(silenced(index));
     return lose(index, "the server is silent");
@@ -358,7 +358,7 @@ void ClientDriver::lose(unsigned index, const char* why, const rtrs::Cause& caus
   }
   feed({.kind = rtrs::ClientEvent::Kind::lost,
         .path = index,
-        .life = paths_[index].life,
+        .generation = paths_[index].generation,
         .cause = cause,
         .traffic = traffic});
 }

@@ -96,8 +96,8 @@ class ClientDriver {
     bool progress_due = false;
   };
   struct Path {
-    unsigned life = 0;  ///< the machine's; events of an earlier one are ignored
-    unsigned step = 0;  ///< of connecting
+    unsigned generation = 0;  ///< the machine's; events of an earlier one are ignored
+    unsigned step = 0;        ///< of connecting
     bool open = false;
     bool impostor = false;   ///< all its connections prove to be somebody else's
     bool hijacked = false;   ///< it leads to another server, this time
@@ -130,7 +130,7 @@ class ClientDriver {
   void perform_all();
   void perform(const rtrs::ClientAction& action);
   void perform_on_lanes(const rtrs::ClientAction& action);
-  void connect(unsigned path, unsigned life);
+  void connect(unsigned path, unsigned generation);
   void connect_next(unsigned path);
   void start_proof(unsigned path, std::uint16_t cid);
   bool draw_impostor();

@@ -51,8 +51,8 @@ class ClientLane final {
     bool accessible = true;                ///< as in ClientLane::allow()
   };
 
-  /// The lane's connection on one path, from one life of the path to the next. Handles the arrivals
-  /// there.
+  /// The lane's connection on one path, from one generation of the path to the next. Handles the
+  /// arrivals there.
   class Connection final : public QueuePairHandler {
    public:
     std::uint64_t received() const { return received_; }  ///< arrivals

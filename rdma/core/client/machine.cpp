@@ -27,13 +27,13 @@ void ClientMachine::add(ClientAction action) {
 }
 
 void ClientMachine::act(Act kind, unsigned path) {
-  add({.kind = kind, .path = path, .life = paths_[path].life});
+  add({.kind = kind, .path = path, .generation = paths_[path].generation});
 }
 
 void ClientMachine::notify(const Notice& notice) { add({.kind = Act::notify, .notice = notice}); }
 
 void ClientMachine::drop(unsigned path, const Cause& cause) {
-  add({.kind = Act::drop, .path = path, .life = paths_[path].life, .cause = cause});
+  add({.kind = Act::drop, .path = path, .generation = paths_[path].generation, .cause = cause});
 }
 
 void ClientMachine::end(const Cause& cause) {
@@ -54,7 +54,7 @@ void ClientMachine::handle(const ClientEvent& event, Instant now) {
     case Kind::ready:
       return ready(event.path, now);
     case Kind::lost:
-      if (event.life != paths_[event.path].life || !paths_[event.path].open) return;
+      if (event.generation != paths_[event.path].generation || !paths_[event.path].open) return;
       return lose(event.path, event.cause, event.traffic, now);
     case Kind::access:
       return change_access(event.path, now);
@@ -133,7 +133,7 @@ void ClientMachine::apply_use(Instant now) {
 
 void ClientMachine::connect(unsigned index) {
   Path& path = paths_[index];
-  ++path.life;
+  ++path.generation;
   path.open = true;
   path.held = path.noticed = false;
   session_.begin(index);

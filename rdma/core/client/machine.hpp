@@ -41,7 +41,7 @@ struct ClientEvent {
 
   Kind kind;
   unsigned path = 0;
-  unsigned life = 0;  ///< of the path: the number in the action that connected it
+  unsigned generation = 0;  ///< of the path: the number in the action that connected it
   Cause cause = {};
   Traffic traffic = {};
   PathMask paths = 0;
@@ -51,27 +51,27 @@ struct ClientEvent {
 /// An action that the executor performs.
 struct ClientAction {
   enum class Kind : std::uint8_t {
-    connect,         ///< try to connect `path`, by ClientSession::path(); this is its life `life`
-    make_lanes,      ///< for the permits that `path` was granted
-    attach,          ///< attach the lanes to `path`, which is connected
-    came_up,         ///< let callers submit requests
-    use,             ///< let new requests use `paths`
-    allow,           ///< tell the lanes whether `path` is accessible (ClientPath::accessible())
-    acknowledge,     ///< the access state of `path`, to its server: all lanes follow it
-    drop,            ///< gather the traffic of `path` in its `life`, and report the path as lost
-    close,           ///< close the connections of `path` that no lane has
-    detach,          ///< detach the lanes from `path`; report busy
-    attempt_failed,  ///< before the session was up, `path` could not be connected, by `cause`
-    recover,         ///< open the devices again over `path`; report recovered, or no_permit
-    break_recovery,  ///< let the recovery end: its path is lost
-    renew,           ///< prepare the lanes for another session (ClientLane::renew())
-    say_goodbye,     ///< to the server of `path`, which then closes the path
-    put_off,         ///< leave `pause` out of all waits in the lanes
-    fail_waiting,    ///< end the requests that wait for a path
-    fail_writes,     ///< end the writes that only `path` may carry
-    fail_overdue,    ///< end requests without progress on their paths; report overdue
-    release,         ///< if no lane is bound to `path`, report released
-    forget,          ///< forget `path` in the lanes: its number may go to another path
+    connect,      ///< try to connect `path` in this `generation`, by ClientSession::path()
+    make_lanes,   ///< for the permits that `path` was granted
+    attach,       ///< attach the lanes to `path`, which is connected
+    came_up,      ///< let callers submit requests
+    use,          ///< let new requests use `paths`
+    allow,        ///< tell the lanes whether `path` is accessible (ClientPath::accessible())
+    acknowledge,  ///< the access state of `path`, to its server: all lanes follow it
+    drop,         ///< gather the traffic of `path` in its `generation`, and report the path as lost
+    close,        ///< close the connections of `path` that no lane has
+    detach,       ///< detach the lanes from `path`; report busy
+    attempt_failed,       ///< before the session was up, `path` could not be connected, by `cause`
+    recover,              ///< open the devices again over `path`; report recovered, or no_permit
+    break_recovery,       ///< let the recovery end: its path is lost
+    renew,                ///< prepare the lanes for another session (ClientLane::renew())
+    say_goodbye,          ///< to the server of `path`, which then closes the path
+    put_off,              ///< leave `pause` out of all waits in the lanes
+    fail_waiting,         ///< end the requests that wait for a path
+    fail_writes,          ///< end the writes that only `path` may carry
+    fail_overdue,         ///< end requests without progress on their paths; report overdue
+    release,              ///< if no lane is bound to `path`, report released
+    forget,               ///< forget `path` in the lanes: its number may go to another path
     run_background_jobs,  ///< a path has come
     notify,               ///< report `notice` to the log
     end,                  ///< end the session, by `cause`
@@ -79,7 +79,7 @@ struct ClientAction {
 
   Kind kind;
   unsigned path = 0;
-  unsigned life = 0;
+  unsigned generation = 0;
   PathMask paths = 0;
   Duration pause{};
   Cause cause = {};
@@ -114,11 +114,11 @@ class ClientMachine {
   ClientSession& session() { return session_; }
   const ClientSession& session() const { return session_; }
   PathMask in_use() const { return in_use_; }
-  unsigned life(unsigned path) const { return paths_[path].life; }
+  unsigned generation(unsigned path) const { return paths_[path].generation; }
 
  private:
   struct Path {
-    unsigned life = 0;
+    unsigned generation = 0;
     bool open = false;
     bool held = false;     ///< ready, but waits for the end of the recovery
     bool noticed = false;  ///< its new access state is not acknowledged yet

@@ -182,7 +182,7 @@ void ClientSession::lost(unsigned index, Instant now, const Cause& why, bool in_
   bool was_of_use = false;
   bool turned_away = false;
   if (path.state == PathState::connected) {
-    was_of_use = path.life_ended(now, in_vain, options_.reconnect_max);
+    was_of_use = path.generation_ended(now, in_vain, options_.reconnect_max);
     outages_.on_lost();
     --connected_;
   } else {

@@ -78,7 +78,7 @@ class ClientSession {
 
   /// The first path that is due to be connected.
   std::optional<unsigned> connect_due(Instant now) const;
-  /// Begins an attempt to connect the path, which is a new life of it.
+  /// Begins an attempt to connect the path, which is a new generation of it.
   ClientPath& begin(unsigned path);
   ClientPath& path(unsigned path) { return *paths_[path].core; }
   const ClientPath& path(unsigned path) const { return *paths_[path].core; }
@@ -89,8 +89,8 @@ class ClientSession {
   /// client's.
   void connected(unsigned path, Instant now);
   /// The attempt failed or the path was lost; the next attempt is due after a pause. `in_vain`: the
-  /// path had requests and answered none. If it also was lost soon, its life does not interrupt the
-  /// wait of these requests (give_up_waiting(), overdue()).
+  /// path had requests and answered none. If it also was lost soon, its generation does not
+  /// interrupt the wait of these requests (give_up_waiting(), overdue()).
   void lost(unsigned path, Instant now, const Cause& why, bool in_vain = false);
   /// Keeps requests off a path for a while, as long as there is another one. A connection of this
   /// path owed answers and carried nothing, while its others lived; a small MTU on the way can

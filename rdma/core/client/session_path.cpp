@@ -34,7 +34,7 @@ void SessionPath::connected(Instant now) {
   if (!distrust.active()) trouble = {};
 }
 
-bool SessionPath::life_ended(Instant now, bool in_vain, Duration pause) {
+bool SessionPath::generation_ended(Instant now, bool in_vain, Duration pause) {
   // Longer than all but the slowest storage needs for an answer.
   constexpr Duration kSoon = std::chrono::seconds{2};
   // A server that ends a path with its first answer, every time, is not asked again at once.

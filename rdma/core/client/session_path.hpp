@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The record of one path of a session, from one life of the path to the next.
+// The record of one path of a session, from one generation of the path to the next.
 #pragma once
 
 #include <cstdint>
@@ -77,12 +77,12 @@ struct SessionPath {
   static constexpr unsigned kDistrusted = 1024;  ///< all ranks from here on
   static constexpr unsigned kClasses = 64;       ///< ranks of one access state
 
-  /// Begins an attempt: a new life of the path. `common`: the options of all paths.
+  /// Begins an attempt: a new generation of the path. `common`: the options of all paths.
   ClientPath& begin(ClientPathOptions common);
   void connected(Instant now);
-  /// A life of the connected path ends, `in_vain` as in ClientSession::lost(). `pause`: the longest
-  /// pause before an attempt. Returns whether the path was of use.
-  bool life_ended(Instant now, bool in_vain, Duration pause);
+  /// A generation of the connected path ends, `in_vain` as in ClientSession::lost(). `pause`: the
+  /// longest pause before an attempt. Returns whether the path was of use.
+  bool generation_ended(Instant now, bool in_vain, Duration pause);
   /// An attempt has failed: the server was there, and had no room.
   bool was_turned_away(const Cause& why) const;
   void disconnect(unsigned number);

@@ -104,7 +104,7 @@ ServerMachine::Path& ServerMachine::add(PathId id, const ServerPathOptions& opti
   Path& path = paths_.try_emplace(id, id, session_, options).first->second;
   path.deadline_ = now + options_.handshake_timeout;
   path.core.admit = [this, &path](std::string_view name) { return admit(path, name); };
-  path.core.on_connected = [this] { close_older_life(); };
+  path.core.on_connected = [this] { close_older_generation(); };
   path.core.on_fenced = [this, &path](Complaint why, bool fault) { on_fenced(path, why, fault); };
   path.core.on_gone = [&path] { path.executor->gone(); };
   return path;
@@ -119,13 +119,13 @@ PathRefusal ServerMachine::admit(Path& path, std::string_view name) {
   const Admission::Admitted admitted = executor_.admit(path.id, name);
   if (admitted.why_not != nullptr) return {admitted.why_not, admitted.error};
   linger_until_.reset();
-  older_life_ = admitted.replaces;
+  older_generation_ = admitted.replaces;
   return {};
 }
 
 /// Not earlier than the new one is there, or the session might have no path for a moment.
-void ServerMachine::close_older_life() {
-  const auto old = paths_.find(std::exchange(older_life_, 0));
+void ServerMachine::close_older_generation() {
+  const auto old = paths_.find(std::exchange(older_generation_, 0));
   if (old != paths_.end()) close(old->second, {.kind = Kind::replaced});
 }
 
@@ -190,7 +190,7 @@ void ServerMachine::close(Path& path, PathEnd end) {
   if (refused != nullptr) {
     end = {.kind = Kind::turned_down, .why = refused, .answered = end.answered};
   }
-  close_older_life();  // an admitted path may find no memory for its chunks
+  close_older_generation();  // an admitted path may find no memory for its chunks
   path.executor->leaves(end, session_.over());
   if (session_.has_pending()) judge_later();  // those pending for this path need not wait any more
   path.core.close();

@@ -172,7 +172,7 @@ class ServerMachine {
   void on_fenced(Path& path, Complaint why, bool fault);
   void end_connection(Path& path, const PathEnd& end);
   void close(Path& path, PathEnd end);
-  void close_older_life();
+  void close_older_generation();
   void read_and_judge();
   void judge_later();
   void on_lingering();
@@ -186,8 +186,8 @@ class ServerMachine {
   ServerExecutor& executor_;
   ServerSession session_;
   std::map<PathId, Path> paths_;
-  PathId older_life_ = 0;  ///< the older generation of the path that is admitted at the moment
-  Instant now_{};          ///< of the newest event
+  PathId older_generation_ = 0;  ///< of the path that is being admitted
+  Instant now_{};                ///< of the newest event
   /// The end of the wait for the client. None: there is a path; max: the wait is over.
   std::optional<Instant> linger_until_;
   bool judging_later_ = false;

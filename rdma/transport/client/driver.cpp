@@ -74,9 +74,9 @@ ClientDriver::ClientDriver(ClientOptions options)
              notices_,
              paths_,
              {.broken =
-                  [this](unsigned path, unsigned life, std::string why) {
-                    asio::post(io_, [this, path, life, why = std::move(why)] {
-                      lose_on_io(path, life, {EIO, notices_.name_of_path(path) + ": " + why});
+                  [this](unsigned path, unsigned generation, std::string why) {
+                    asio::post(io_, [this, path, generation, why = std::move(why)] {
+                      lose_on_io(path, generation, {EIO, notices_.name_of_path(path) + ": " + why});
                     });
                   },
               .resolved = [this] { jobs_.run(); }}},  // to close what could not be closed

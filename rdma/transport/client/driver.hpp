@@ -87,7 +87,7 @@ class ClientDriver final : public Client {
   // driver_paths.cpp: paths that come and go
   void connect_on_io(unsigned path);
   void attach_on_io(unsigned path);
-  void lose_on_io(unsigned path, unsigned life, const Cause& cause);
+  void lose_on_io(unsigned path, unsigned generation, const Cause& cause);
   bool heard_on_io(unsigned path);
   void recover_on_io(unsigned path);
   void recovered_on_io();

@@ -15,15 +15,15 @@ void ClientDriver::connect_on_io(unsigned index) {
   // Long enough for a slow server, short enough to find a path soon that has come back.
   constexpr Duration kPatience = std::chrono::seconds{2};
   const PathAddress& address = options_.paths[index];
-  const unsigned life = machine_.life(index);
+  const unsigned generation = machine_.generation(index);
   const Duration patience =
       session_.was_up()
           ? std::min(options_.connect_timeout, std::max(kPatience, options_.heartbeat_interval * 4))
           : options_.connect_timeout;
   ClientPathHooks hooks;
   hooks.ready = [this, index] { feed_on_io({.kind = ClientEvent::Kind::ready, .path = index}); };
-  hooks.lost = [this, index, life](const Failure& failure) {
-    lose_on_io(index, life, {failure.error, failure.text});
+  hooks.lost = [this, index, generation](const Failure& failure) {
+    lose_on_io(index, generation, {failure.error, failure.text});
   };
   hooks.traffic = [this, index] { return heard_on_io(index); };
   hooks.latency = [this, index](Duration latency) {
@@ -43,27 +43,27 @@ void ClientDriver::connect_on_io(unsigned index) {
 
 bool ClientDriver::heard_on_io(unsigned index) {
   feed_on_io({.kind = ClientEvent::Kind::awake});
-  const auto life = lanes_.look_after(index, session_.misses_max(index));
-  feed_on_io({.kind = ClientEvent::Kind::heartbeat, .path = index, .lanes_live = life.all_live});
+  const auto signs = lanes_.look_after(index, session_.misses_max(index));
+  feed_on_io({.kind = ClientEvent::Kind::heartbeat, .path = index, .lanes_live = signs.all_live});
   held_.look(now());
-  return life.heard;
+  return signs.heard;
 }
 
 /// Memory that a device does not take is copied.
 void ClientDriver::attach_on_io(unsigned index) {
-  lanes_.attach(index, machine_.life(index), paths_.at(index), [&](Connection& connection) {
+  lanes_.attach(index, machine_.generation(index), paths_.at(index), [&](Connection& connection) {
     for (const Failure& refusal : memory_.introduce_to(connection)) {
       notices_.log(LogLevel::warning, notices_.name_of_path(index) + ": " + refusal.text);
     }
   });
 }
 
-void ClientDriver::lose_on_io(unsigned index, unsigned life, const Cause& cause) {
+void ClientDriver::lose_on_io(unsigned index, unsigned generation, const Cause& cause) {
   ClientEvent::Traffic traffic;
   if (session_.at(index).state == PathState::connected) traffic = lanes_.traffic(index);
   feed_on_io({.kind = ClientEvent::Kind::lost,
               .path = index,
-              .life = life,
+              .generation = generation,
               .cause = cause,
               .traffic = traffic});
 }

@@ -309,7 +309,7 @@ void LaneDriver::drive(unsigned index) {
   path.arrivals.store(lane_.connection(index).received(), std::memory_order_relaxed);
   if (status == Connection::Status::broken || status == Connection::Status::closed) {
     path.broken = true;
-    on_broken_(index, path.life, path.connection->failure());
+    on_broken_(index, path.generation, path.connection->failure());
   }
 }
 

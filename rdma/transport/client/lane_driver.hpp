@@ -29,7 +29,7 @@ class LaneDriver {
  public:
   /// Told when a connection fails: the path, and which of its lives. From any thread, and it must
   /// not call back.
-  using OnBroken = std::function<void(unsigned path, unsigned life, std::string why)>;
+  using OnBroken = std::function<void(unsigned path, unsigned generation, std::string why)>;
 
   /// `unresolved`, `opens`: see ClientLane; `spin`: see ClientOptions.
   LaneDriver(std::uint16_t first_slot, std::uint16_t slots, Unresolved* unresolved,
@@ -42,7 +42,7 @@ class LaneDriver {
   int run(Operation& operation, const Interrupt& interrupt);
 
   /// A path is up: `attach` gives the lane its link.
-  void attach(unsigned path, unsigned life, std::unique_ptr<Connection> connection,
+  void attach(unsigned path, unsigned generation, std::unique_ptr<Connection> connection,
               const std::function<void(ClientLane&, QueuePair&)>& attach);
   /// A path is gone: closes its connection.
   void detach(unsigned path);
@@ -120,7 +120,7 @@ class LaneDriver {
 
   struct Path {
     std::unique_ptr<Connection> connection;
-    unsigned life = 0;
+    unsigned generation = 0;
     bool broken = false;
     std::atomic<std::uint64_t> arrivals{0};
     std::uint64_t arrivals_seen = 0;

@@ -8,12 +8,12 @@
 
 namespace rtrs {
 
-void LaneDriver::attach(unsigned index, unsigned life, std::unique_ptr<Connection> connection,
+void LaneDriver::attach(unsigned index, unsigned generation, std::unique_ptr<Connection> connection,
                         const std::function<void(ClientLane&, QueuePair&)>& attach) {
   const Lock lock{mutex_};
   Path& path = paths_[index];
   path.connection = std::move(connection);
-  path.life = life;
+  path.generation = generation;
   path.broken = false;
   path_limit_ = std::max(path_limit_, index + 1);
   attach(lane_, *path.connection);

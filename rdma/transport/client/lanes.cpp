@@ -52,7 +52,7 @@ void ClientLanes::for_each_connection(const std::function<void(Connection&)>& fu
 
 // ---- Paths -------------------------------------------------------------------------------------
 
-void ClientLanes::attach(unsigned path, unsigned life, PathDriver& driver,
+void ClientLanes::attach(unsigned path, unsigned generation, PathDriver& driver,
                          const std::function<void(Connection&)>& prepare) {
   ClientPath& core = driver.core();
   core.set_control_handler(&control_->connection(path));
@@ -61,7 +61,7 @@ void ClientLanes::attach(unsigned path, unsigned life, PathDriver& driver,
     auto connection = driver.take(cid);
     prepare(*connection);
     lanes_[cid - 1U]->attach(
-        path, life, std::move(connection),
+        path, generation, std::move(connection),
         [&](ClientLane& lane, QueuePair& queue_pair) { core.attach(lane, path, cid, queue_pair); });
   }
   driver.flush();
@@ -77,14 +77,14 @@ void ClientLanes::allow(unsigned path, bool accessible) {
   for_each([&](ClientLane& lane) { lane.allow(path, accessible); });
 }
 
-ClientLanes::Life ClientLanes::look_after(unsigned path, unsigned misses_max) {
-  Life life;
+ClientLanes::Signs ClientLanes::look_after(unsigned path, unsigned misses_max) {
+  Signs signs;
   for (auto& lane : lanes_) {
     lane->service();
-    life.heard |= lane->heard(path);
-    life.all_live &= lane->probe(path, misses_max);
+    signs.heard |= lane->heard(path);
+    signs.all_live &= lane->probe(path, misses_max);
   }
-  return life;
+  return signs;
 }
 
 ClientEvent::Traffic ClientLanes::traffic(unsigned path) {

@@ -50,16 +50,16 @@ class ClientLanes {
 
   // Paths
   /// `prepare` is called with each connection that will carry I/O.
-  void attach(unsigned path, unsigned life, PathDriver& driver,
+  void attach(unsigned path, unsigned generation, PathDriver& driver,
               const std::function<void(Connection&)>& prepare);
   void detach(unsigned path);
   void allow(unsigned path, bool accessible);
   /// At each heartbeat of a path.
-  struct Life {
+  struct Signs {
     bool heard = false;    ///< something arrived on a connection of I/O since the last time
     bool all_live = true;  ///< see ClientLane::probe()
   };
-  Life look_after(unsigned path, unsigned misses_max);
+  Signs look_after(unsigned path, unsigned misses_max);
   ClientEvent::Traffic traffic(unsigned path);
   /// The server may still carry out requests that came over the path, or their end is known only
   /// there.

@@ -75,7 +75,7 @@ std::string PathDriver::security() const {
   return describe(peer != nullptr ? *peer : Identity{});
 }
 
-/// Anew for every life of the path, so that keys can be exchanged meanwhile.
+/// Anew for every generation of the path, so that keys can be exchanged meanwhile.
 tl::expected<void, Failure> PathDriver::load_keys() {
   const auto& names = options_.tls_keys ? options_.tls_keys : options_.auth_keys;
   if (!names) return {};

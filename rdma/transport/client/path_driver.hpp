@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// One life of a client's path in operation: its connections are made, connection 0 is served, the
-// heart beats.
+// One generation of a client's path in operation: its connections are made, connection 0 is served,
+// the heart beats.
 #pragma once
 
 #include <boost/asio/awaitable.hpp>

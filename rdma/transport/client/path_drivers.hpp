@@ -21,7 +21,7 @@ class PathDrivers {
   /// It must have one.
   PathDriver& at(unsigned path) const { return *paths_[path].driver; }
 
-  /// Is kept from one life of a path to the next, for what it remembers.
+  /// Is kept from one generation of a path to the next, for what it remembers.
   std::shared_ptr<HostLookup> lookup(unsigned path, const std::string& host);
   void start(unsigned path, std::shared_ptr<PathDriver> driver);
   void close(unsigned path);

@@ -151,7 +151,8 @@ wire::ConnectParameters once(std::uint8_t session, std::uint16_t cid, std::uint1
   return request(session, cid, count, path, kExactlyOnce);
 }
 
-TEST_CASE("a path that is there already is replaced when its new life is admitted, not before") {
+TEST_CASE(
+    "a path that is there already is replaced when its new generation is admitted, not before") {
   Admission admission{limits()};
   const auto old = enter(admission, once(1, 0, 2));
   SUBCASE("it is open") {
@@ -302,7 +303,8 @@ TEST_CASE("what hangs of one session's lost paths leaves three quarters of the m
 }
 
 TEST_CASE(
-    "a path of a peer without generations comes back when its old life has ended, not before") {
+    "a path of a peer without generations comes back when its older generation has ended, not "
+    "before") {
   Admission admission{limits()};
   const auto old = enter(admission, request(1, 0, 1));
   REQUIRE(enter(admission, request(1, 0, 1, 1)).error == 0);

@@ -49,9 +49,11 @@ struct Bench {
     return actions();
   }
   std::vector<Act> lose(unsigned path, Instant now = kStart) {
-    machine.handle(
-        {.kind = Event::lost, .path = path, .life = machine.life(path), .cause = {EIO, "cut"}},
-        now);
+    machine.handle({.kind = Event::lost,
+                    .path = path,
+                    .generation = machine.generation(path),
+                    .cause = {EIO, "cut"}},
+                   now);
     return actions();
   }
   void come_up() {
@@ -114,15 +116,15 @@ TEST_CASE("machine: a changed access is acknowledged when all lanes go by it, an
   CHECK(has(bench.actions(), Act::acknowledge));
 }
 
-TEST_CASE("machine: the end of an earlier life of a path is ignored") {
+TEST_CASE("machine: the end of an earlier generation of a path is ignored") {
   Bench bench;
   bench.come_up();
-  const unsigned life = bench.machine.life(0);
+  const unsigned generation = bench.machine.generation(0);
   bench.lose(0);
   bench.machine.handle_timeout(kStart + 1s);
   bench.actions();
-  CHECK(bench.machine.life(0) == life + 1);
-  bench.machine.handle({.kind = Event::lost, .path = 0, .life = life}, kStart + 1s);
+  CHECK(bench.machine.generation(0) == generation + 1);
+  bench.machine.handle({.kind = Event::lost, .path = 0, .generation = generation}, kStart + 1s);
   CHECK(bench.actions().empty());
   CHECK(bench.state(0) == PathState::connecting);
 }
@@ -136,7 +138,8 @@ TEST_CASE("machine: an action's own consequences come before older actions") {
     order.push_back(action->kind);
     if (action->kind != Act::drop) continue;
     bench.machine.handle(
-        {.kind = Event::lost, .path = 0, .life = action->life, .cause = action->cause}, kStart);
+        {.kind = Event::lost, .path = 0, .generation = action->generation, .cause = action->cause},
+        kStart);
   }
   CHECK(in_order(order, Act::drop, Act::close));
   CHECK(in_order(order, Act::detach, Act::release));
@@ -205,7 +208,7 @@ TEST_CASE("machine: a path that carries some connections only is distrusted") {
   bench.come_up();
   bench.machine.handle({.kind = Event::lost,
                         .path = 0,
-                        .life = bench.machine.life(0),
+                        .generation = bench.machine.generation(0),
                         .cause = Cause{Cause::Kind::unresponsive, 0},
                         .traffic = {.unanswered = true, .silence = 5}},
                        kStart);

@@ -157,7 +157,7 @@ TEST_CASE("machine: a silent client's path ends after its misses, one that is he
   CHECK(world.lingered == 0);
 }
 
-TEST_CASE("machine: the older life of a path ends when the new one serves, and not before") {
+TEST_CASE("machine: the older generation of a path ends when the new one serves, and not before") {
   World world;
   TestExecutor& old = world.add_serving();
   TestExecutor& now = world.add();
@@ -179,7 +179,8 @@ TEST_CASE("machine: the older life of a path ends when the new one serves, and n
   CHECK(old.end == End::replaced);
 }
 
-TEST_CASE("machine: what is refused by admission does not end the older life, nor the lingering") {
+TEST_CASE(
+    "machine: what is refused by admission does not end the older generation, nor the lingering") {
   World world;
   world.add_serving().report(Event::end_path, {.kind = End::command});
   CHECK(world.lingered == 1);
