@@ -270,13 +270,13 @@ fio_verify() {
 # client until the same queue pair gets more to do, see docs/hacking.md: a request that has stood still for 20 s is helped by
 # a read on each CPU. A few times at most: more than that would not be soft-RoCE's mistake.
 wake_when_stuck() {
-  local disk=/sys/block/${1##*/} finished before='' since=$SECONDS woken=0 cpu
+  local disk=/sys/block/${1##*/} completed earlier='' since=$SECONDS woken=0 cpu
   [[ $1 == /dev/rnbd* ]] || return 0
   while sleep 1 && [[ -e /proc/$2 && -e $disk ]] && ((woken < 3)); do
-    finished=$(awk '{ print $1, $5, $12, $16 }' "$disk/stat")
-    [[ $finished == "$before" && $(<"$disk/inflight") =~ [1-9] ]] || before=$finished since=$SECONDS
+    completed=$(awk '{ print $1, $5, $12, $16 }' "$disk/stat")
+    [[ $completed == "$earlier" && $(<"$disk/inflight") =~ [1-9] ]] || earlier=$completed since=$SECONDS
     ((SECONDS - since >= 20)) || continue
-    echo "soft-RoCE has forgotten a request after reads, writes, discards and flushes: $finished"
+    echo "soft-RoCE has forgotten a request after reads, writes, discards and flushes: $completed"
     for ((cpu = 0; cpu < $(nproc); cpu++)); do
       timeout 10 taskset -c "$cpu" dd if="$1" of=/dev/null bs=4k count=1 skip="$cpu" iflag=direct status=none || true
     done
