@@ -4,9 +4,6 @@
 
 #include <chrono>
 #include <cstdint>
-#include <deque>
-#include <functional>
-#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -15,12 +12,18 @@
 #include "bridge/server/answer.hpp"
 #include "bridge/server/brick_messages.hpp"
 #include "bridge/server/catalogue.hpp"
+#include "bridge/server/claim_messages.hpp"
 #include "bridge/server/io_plan.hpp"
 #include "bridge/server/member_messages.hpp"
+#include "bridge/server/message_order.hpp"
+#include "bridge/server/open_messages.hpp"
+#include "bridge/server/open_numbers.hpp"
 #include "bridge/server/open_table.hpp"
+#include "bridge/server/opening_steps.hpp"
 #include "bridge/server/queue_table.hpp"
 #include "bridge/server/session_facts.hpp"
 #include "bridge/server/session_log.hpp"
+#include "bridge/server/session_parts.hpp"
 #include "bridge/server/surroundings.hpp"
 #include "bridge/server/throttle.hpp"
 #include "rdma/core/server/request.hpp"
@@ -48,7 +51,6 @@ class BlockSession {
 
   const SessionFacts& facts() const { return facts_; }
   const OpenTable& devices() const { return devices_; }
-  User user() const { return {facts_.identity, facts_.peer}; }
   /// The age of the device's oldest request under way. For an untimed request, it counts from the
   /// first call of this function that found it.
   rtrs::Duration oldest_of(const Device& device);
@@ -59,63 +61,19 @@ class BlockSession {
   void drain(const WriterCount* storage, const Device* but, const std::shared_ptr<void>& token);
 
  private:
-  /// An OPEN, CLAIM or CLOSE that waits until a reservation is recorded.
-  struct Held {
-    rtrs::ServerRequest* request;
-    wire::MessageType type;
-  };
-
   struct IoContext;
-  struct Opening;
-  using OpeningPtr = std::shared_ptr<Opening>;
   static constexpr std::size_t kContextsPerBlock = 64;
 
   // block_session.cpp: rare messages
   void session_info(rtrs::ServerRequest& request);
-  wire::OpenOrder order_of(const rtrs::ServerRequest& request, std::size_t size) const;
-  int verdict(const rtrs::ServerRequest& open, const std::string& name) const;
-  void settle(const wire::OpenOrder& order);
-  void refuse(rtrs::ServerRequest& open, int error);
-  void refuse_copies(std::uint32_t number, int error);
-  void in_order(rtrs::ServerRequest& request, wire::MessageType type);
-  void go_on();
-  OpenKind open_kind(const rtrs::ServerRequest& open, const wire::OpenRequest& wanted) const;
   void close(rtrs::ServerRequest& request);
   void finish_close(Device& device);
   void record_leaving();
   void release(Device& device);
 
-  // block_session_open.cpp: OPEN, with the steps that may wait
-  void open(rtrs::ServerRequest& request);
-  void open_export(const OpeningPtr& opening);
-  void renew_export(const OpeningPtr& opening);
-  void open_file(const OpeningPtr& opening);
-  void refuse_stranger(const OpeningPtr& opening);
-  int withdrawn_meanwhile(const std::string& name, wire::AccessMode mode);
-  void refuse_unseen(const OpeningPtr& opening, const Failure& failure);
-  void found(const OpeningPtr& opening);
-  bool is_closing(const WriterCount* storage) const;
-  void reserve(const OpeningPtr& opening, Lease lease);
-  void record_reservation(const OpeningPtr& opening);
-  void end_reservation(const OpeningPtr& opening, tl::expected<Lease, Failure> lease);
-  bool reclaim(const OpeningPtr& opening, const WriterCount* storage, std::function<void()> again);
-  bool wait_for_leaver(const OpeningPtr& opening, std::function<void()> again);
-  void limit(const OpeningPtr& opening);
-  void abandon(const OpeningPtr& opening);
-  bool may_be_its_own(int error) const;
-  void opened(const OpeningPtr& opening, tl::expected<Lease, Failure> lease);
-  void answer_open(rtrs::ServerRequest& request, Device& device);
-
-  // block_session_claim.cpp: the right to write to an open device
-  void claim(rtrs::ServerRequest& request);
-  void try_claim(const OpeningPtr& opening);
-  void claimed(const OpeningPtr& opening, tl::expected<Lease, Failure> lease);
-  void tell_device(rtrs::ServerRequest& request, Device& device, bool in_use);
-
   // block_session_limits.cpp: limits of operations and bytes per second
   enum class Turn : std::uint8_t { not_yet, come };
   using PacedHandler = void (BlockSession::*)(rtrs::ServerRequest& request, Turn turn);
-  std::shared_ptr<Throttle> in_force(std::shared_ptr<Throttle> throttle) const;
   bool is_limited(const Device& device) const {
     return (throttle_ != nullptr && throttle_->is_limited()) ||
            (device.throttle != nullptr && device.throttle->is_limited());
@@ -140,7 +98,6 @@ class BlockSession {
 
   // block_session_extension.cpp: messages between rnbdkit peers
   void extension(rtrs::ServerRequest& request, wire::MessageType type);
-  void device_info(rtrs::ServerRequest& request);
   void list_exports(rtrs::ServerRequest& request);
   void directory(rtrs::ServerRequest& request);
   void who(rtrs::ServerRequest& request);
@@ -153,23 +110,18 @@ class BlockSession {
   const Surroundings& surroundings_;
   SessionLog log_;
   OpenTable devices_;
+  OpenNumbers numbers_;
+  MessageOrder order_;
+  const SessionParts parts_;
+  OpeningSteps steps_;
+  OpenMessages open_;
+  ClaimMessages claim_;
   BrickMessages brick_;
   MemberMessages member_;
   std::shared_ptr<Throttle> throttle_;  ///< of the session; null: it has none
   ThrottleFlow flow_;                   ///< in throttle_
-  unsigned reservations_under_way_ = 0;
-  std::deque<Held> held_;                 ///< behind the reservations under way
-  bool going_on_ = false;                 ///< with the first request of held_
-  std::uint32_t settled_ = 0;             ///< OPENs below it have ended for the client
-  std::map<std::uint32_t, int> refused_;  ///< by number, from settled_ on: the errno
-  /// By name, from settled_ on: the newest OPEN of a closed device.
-  std::map<std::string, std::uint32_t, std::less<>> closed_;
   std::vector<std::unique_ptr<IoContext[]>> context_blocks_;
   IoContext* free_contexts_ = nullptr;
 };
-
-/// Records that sessions which have left do not take part any more, if there are any.
-void record_leaving(ExportCatalogue& catalogue, const Surroundings& surroundings,
-                    rtrs::Reactor* reactor);
 
 }  // namespace rnbd

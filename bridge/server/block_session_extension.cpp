@@ -59,9 +59,9 @@ void BlockSession::extension(rtrs::ServerRequest& request, wire::MessageType typ
   if (!facts_.extensions) return finish(request, EINVAL);
   switch (type) {
     case wire::MessageType::device_info:
-      return device_info(request);
+      return claim_.on_device_info(request);
     case wire::MessageType::claim:
-      return in_order(request, type);
+      return order_.take(request, type);
     case wire::MessageType::list_exports:
       return list_exports(request);
     case wire::MessageType::directory:
@@ -79,28 +79,12 @@ void BlockSession::extension(rtrs::ServerRequest& request, wire::MessageType typ
   }
 }
 
-void BlockSession::device_info(rtrs::ServerRequest& request) {
-  const auto message =
-      wire::decode<wire::DeviceInfo>(request.message, wire::MessageType::device_info);
-  if (!message) return finish(request, EINVAL);
-  Device* device = devices_.usable(message->device_id);
-  if (device == nullptr) return finish(request, ENOTCONN);
-  const bool asks = facts_.claims && !device->lease.writable() && surroundings_.survey;
-  if (!asks) return tell_device(request, *device, false);
-  surroundings_.survey(queues_.reactor(), device->lease.storage()->writers(),
-                       [this, &request, id = device->id](bool in_use) {
-                         Device* const still = devices_.usable(id);
-                         if (still == nullptr) return finish(request, ENOTCONN);
-                         tell_device(request, *still, in_use);
-                       });
-}
-
 void BlockSession::list_exports(rtrs::ServerRequest& request) {
   const auto message =
       wire::decode<wire::ListExports>(request.message, wire::MessageType::list_exports);
   if (!message || !request.is_read || request.data.size() < sizeof(wire::ListExportsResponse))
     return finish(request, EINVAL);
-  const User asking = user();
+  const User asking = facts_.user();
   finish_with(request, wire::encode_export_page(catalogue_.list(&asking), message->first,
                                                 request.data.size()));
 }
@@ -109,7 +93,7 @@ void BlockSession::directory(rtrs::ServerRequest& request) {
   const auto message = wire::decode_directory(request.message);
   if (!message || !request.is_read || request.data.size() < sizeof(wire::DirectoryResponse))
     return finish(request, EINVAL);
-  const User asking = user();
+  const User asking = facts_.user();
   finish_with(request, wire::encode_directory_page(catalogue_.directory(&asking, message->kinds),
                                                    message->first, request.data.size()));
 }
@@ -120,7 +104,7 @@ void BlockSession::who(rtrs::ServerRequest& request) {
   if (!name || !request.is_read || request.data.size() < sizeof(wire::WhoResponse) + wire::kMaxWho)
     return finish(request, EINVAL);
   const auto text = catalogue_.who_has(*name);
-  if (catalogue_.permission(*name, user()) == Permission::none || !text)
+  if (catalogue_.permission(*name, facts_.user()) == Permission::none || !text)
     return finish(request, ENOENT);
   finish_with(request, wire::encode_who_response(*text));
 }

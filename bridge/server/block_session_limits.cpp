@@ -8,11 +8,6 @@
 
 namespace rnbd {
 
-/// Null where there are no limits, or nothing that they could be measured by.
-std::shared_ptr<Throttle> BlockSession::in_force(std::shared_ptr<Throttle> throttle) const {
-  return surroundings_.after && surroundings_.clock != nullptr ? std::move(throttle) : nullptr;
-}
-
 /// False: it waits, and `again` is called with it later.
 bool BlockSession::admit(rtrs::ServerRequest& request, Device& device, std::uint64_t bytes,
                          PacedHandler again) {

@@ -3,9 +3,19 @@
 #pragma once
 
 #include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
 #include <optional>
+#include <string>
+#include <tl/expected.hpp>
 
-#include "bridge/server/block_session.hpp"
+#include "bridge/protocol/messages.hpp"
+#include "bridge/server/catalogue.hpp"
+#include "bridge/server/open_step.hpp"
+#include "bridge/server/session_parts.hpp"
+#include "bridge/server/surroundings.hpp"
+#include "rdma/core/server/request.hpp"
 
 namespace rnbd {
 
@@ -13,50 +23,64 @@ namespace rnbd {
 /// has been answered and the session may be gone. Then the work's callback calls let_go(), and
 /// touches nothing else.
 ///
-/// Threads: the session's reactor; the results belong to the working thread until it is done.
-struct BlockSession::Opening {
-  enum class State : std::uint8_t { running, over, late };
+/// Threads: the session's reactor; is_late() any. The results belong to the working thread until it
+///          is done.
+class Opening {
+ public:
+  using Result = tl::expected<Lease, Failure>;
+  /// Answers the request. The session may end with it.
+  using Answer = std::function<void(const std::shared_ptr<Opening>& opening, Result result)>;
+  /// The next attempt to get other writers out of the way.
+  enum class Remedy : std::uint8_t { end_idle_sessions, wait_for_leaver };
 
-  Opening(rtrs::ServerRequest& open, wire::OpenRequest what, OpenKind how,
-          const BlockSession& session)
-      : request{open},
-        wanted{std::move(what)},
-        open_kind{how},
-        access{wanted.mode, how == OpenKind::again ? session.facts_.uuid : wire::Uuid{}},
-        catalogue{session.catalogue_},
-        surroundings{session.surroundings_},
-        reactor{session.queues_.reactor()} {}
+  Opening(rtrs::ServerRequest& open, std::uint32_t open_number, wire::OpenRequest what,
+          OpenKind how, const SessionParts& session, Answer answer_it);
 
   const std::string& name() const { return wanted.device_name; }
+  OpenStep step() const { return step_.load(); }
+  bool is_late() const { return step() == OpenStep::late; }
+  /// The table must allow it.
+  void enter(OpenStep next);
+  /// It is answered, and its time is not limited any more. One that is late stays so.
+  void end();
   /// Releases results that came too late. The client has not used them, so an earlier reservation
   /// of its own stays, as if it had been cut off.
   void let_go();
 
   rtrs::ServerRequest& request;
+  const std::uint32_t number;  ///< of the OPEN; 0: it has none
   const wire::OpenRequest wanted;
-  const OpenKind open_kind;
+  const OpenKind kind;
+  const Answer answer;
   Access access;
-  std::optional<wire::Claim> claim;  ///< of an open device
   ExportCatalogue& catalogue;
   const Surroundings& surroundings;
   rtrs::Reactor* const reactor;
 
-  std::atomic<State> state{State::running};
-  std::shared_ptr<void> timer;
+  std::shared_ptr<void> timer;  ///< limits its time
   std::string line;             ///< OpenLines
-  bool being_reserved = false;  ///< of the session's reservations_under_way_
-  bool renewed = false;         ///< it was checked that the storage still exists
-  bool reclaimed = false;       ///< idle sessions have been ended for it
-  unsigned waits = 0;           ///< for a writer to leave
-  std::shared_ptr<void> wait;
+  Remedy remedy = Remedy::end_idle_sessions;
+  unsigned waits = 0;          ///< for a writer to leave
+  std::shared_ptr<void> wait;  ///< likewise, the timer
+
   std::optional<tl::expected<Lease, Refusal>> file;  ///< result
   std::optional<Lease> lease;                        ///< for which the reservation is taken
   tl::expected<void, std::string> reservation;       ///< result
+
+ private:
+  std::atomic<OpenStep> step_{OpenStep::judging};
 };
+
+using OpeningPtr = std::shared_ptr<Opening>;
 
 /// Why a device is not opened, or not claimed.
 Failure refusal_of(const std::string& name, int error);
-/// A refusal for now (EAGAIN), after which the client tries again.
+/// Refusals for now (EAGAIN), after which the client tries again.
 Failure directory_hangs(const std::string& name);
+Failure file_hangs(const std::string& name);
+
+/// Records that sessions which have left do not take part any more, if there are any.
+void record_leaving(ExportCatalogue& catalogue, const Surroundings& surroundings,
+                    rtrs::Reactor* reactor);
 
 }  // namespace rnbd

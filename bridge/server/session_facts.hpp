@@ -3,12 +3,14 @@
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
 
 #include "bridge/protocol/messages.hpp"
 #include "bridge/server/open_table.hpp"
+#include "bridge/server/rights.hpp"
 #include "bridge/server/throttle.hpp"
 #include "rdma/core/time.hpp"
 
@@ -33,6 +35,14 @@ struct SessionFacts {
   DeviceIds ids = DeviceIds::never_twice;
   rtrs::Duration open_timeout = kOpenTimeout;
   std::shared_ptr<Throttle> throttle = {};  ///< of its requests; null: nothing limits them
+
+  User user() const { return {identity, peer}; }
+  /// "'vm1' (10.0.0.5:40312)"
+  std::string in_words() const;
+  /// The order behind the first `size` bytes of an OPEN or CLOSE.
+  wire::OpenOrder order_of(wire::ConstBytes message, std::size_t size) const {
+    return extensions ? wire::order_of(message, size) : wire::OpenOrder{};
+  }
 };
 
 }  // namespace rnbd

@@ -165,4 +165,9 @@ ThrottleReading Throttle::reading() const {
   return reading_;
 }
 
+std::shared_ptr<Throttle> in_force(std::shared_ptr<Throttle> throttle,
+                                   const Surroundings& surroundings) {
+  return surroundings.after && surroundings.clock != nullptr ? std::move(throttle) : nullptr;
+}
+
 }  // namespace rnbd

@@ -118,4 +118,8 @@ class Throttle : public std::enable_shared_from_this<Throttle> {
   ThrottleReading reading_;
 };
 
+/// Null where there are no limits, or nothing that they could be measured by.
+std::shared_ptr<Throttle> in_force(std::shared_ptr<Throttle> throttle,
+                                   const Surroundings& surroundings);
+
 }  // namespace rnbd

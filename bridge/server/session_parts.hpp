@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The things that the parts of a session share.
+#pragma once
+
+namespace rnbd {
+
+class ExportCatalogue;
+class MessageOrder;
+class OpenNumbers;
+class OpenTable;
+class QueueTable;
+class SessionLog;
+struct SessionFacts;
+struct Surroundings;
+
+/// They outlive all requests of the session.
+///
+/// Threads: the reactor of the session.
+struct SessionParts {
+  const SessionFacts& facts;
+  OpenTable& devices;
+  OpenNumbers& numbers;
+  MessageOrder& order;
+  ExportCatalogue& catalogue;
+  QueueTable& queues;
+  const Surroundings& surroundings;
+  SessionLog& log;
+};
+
+}  // namespace rnbd
