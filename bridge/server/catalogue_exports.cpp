@@ -97,9 +97,10 @@ tl::expected<std::shared_ptr<Storage>, Failure> ExportCatalogue::open_for_export
     const ExportSpecification& specification) {
   const auto identity = identity_of(specification.storage);
   if (identity) {
-    const auto known = already_open(*identity, !specification.read_only);
+    const auto known = storages_.already_open(*identity, !specification.read_only);
     if (known != nullptr && (known->permanent() || !known->geometry().read_only)) return known;
-    const auto reader = specification.read_only ? nullptr : already_open(*identity, false);
+    const auto reader =
+        specification.read_only ? nullptr : storages_.already_open(*identity, false);
     if (reader != nullptr && reader->permanent()) {
       return tl::unexpected(
           Failure{EEXIST, specification.storage +
@@ -112,9 +113,9 @@ tl::expected<std::shared_ptr<Storage>, Failure> ExportCatalogue::open_for_export
                                                "comes first"});
     }
   }
-  BackendOptions options = backend_options(specification.read_only);
+  BackendOptions options = storages_.backend_options(specification.read_only);
   options.direct |= specification.direct;
-  return open_storage(specification.storage, options, identity, true);
+  return storages_.open(specification.storage, options, identity, true);
 }
 
 /// A reader that opened it would keep that export from it.
@@ -147,7 +148,7 @@ void ExportCatalogue::serve(Named& named, std::shared_ptr<Storage> storage, bool
 /// not keep these closed. A client that opens the same file in the same moment may find it in use.
 bool ExportCatalogue::open_waiting() {
   const std::lock_guard admin{admin_mutex_};
-  bool news = try_search_path();
+  bool news = files_.try_again();
   for (std::size_t n = 0; n < waiting_.size();) {
     Waiting& waiting = waiting_[n];
     news |= try_waiting(waiting);
@@ -173,17 +174,12 @@ bool ExportCatalogue::try_waiting(Waiting& waiting) {
   return std::exchange(waiting.why, why).text != why.text;
 }
 
-/// True: there is something to tell.
-bool ExportCatalogue::try_search_path() {
-  const std::string before = trouble_with_search_path();
-  if (before.empty()) return false;
-  const auto opened = open_search_path();
-  return opened || opened.error().text != before;
-}
-
 bool ExportCatalogue::waits() const {
-  const std::lock_guard lock{mutex_};
-  return !waiting_.empty() || !why_no_search_path_.empty();
+  {
+    const std::lock_guard lock{mutex_};
+    if (!waiting_.empty()) return true;
+  }
+  return !files_.trouble().empty();
 }
 
 /// The errno for an OPEN of it.

@@ -47,13 +47,13 @@ void ClaimMessages::claim(const OpeningPtr& opening, const wire::Claim& message)
   };
   if (device->lease.writable() || device->is_served()) {
     // The client may have given the CLAIM of another user up, who had looked later.
-    if (device->claim && !catalogue.saw_as_much(message, *device->claim))
+    if (device->claim && !catalogue.reservations().saw_as_much(message, *device->claim))
       return refuse(refusal_of(name, ESTALE));
     opening->end();
     return describe(opening->request, *device, false);
   }
   if (!device->lease.unclaimed()) return refuse(refusal_of(name, EROFS));
-  auto lease = catalogue.claim(device->lease, message);
+  auto lease = catalogue.reservations().claim(device->lease, message);
   if (lease) return steps_.reserve(opening, std::move(*lease));
   const WriterCount* const writers = device->lease.storage()->writers();
   const bool retry =
@@ -61,7 +61,8 @@ void ClaimMessages::claim(const OpeningPtr& opening, const wire::Claim& message)
       steps_.make_room(opening, writers, [this, opening, message] { claim(opening, message); });
   if (retry) return;
   Failure refusal = refusal_of(name, lease.error());
-  if (refusal.error == EPERM) refusal.text = in_quotes(name) + ": " + catalogue.who_writes(writers);
+  if (refusal.error == EPERM)
+    refusal.text = in_quotes(name) + ": " + catalogue.reservations().who_writes(writers);
   refuse(std::move(refusal));
 }
 
@@ -88,8 +89,8 @@ void ClaimMessages::answer(const OpeningPtr& opening, const wire::Claim& message
   }
   device->lease.take_over(std::move(*result));
   device->claim = message;
-  device->writer_serial = session_.catalogue.writer_serial(device->lease);
-  session_.catalogue.name_writer(device->lease, session_.facts.in_words());
+  device->writer_serial = session_.catalogue.reservations().writer_serial(device->lease);
+  session_.catalogue.reservations().name_writer(device->lease, session_.facts.in_words());
   session_.log.say(rtrs::LogLevel::info, "device_claimed", device->name,
                    "claimed " + in_quotes(device->name));
   describe(request, *device, false);
@@ -117,18 +118,18 @@ void ClaimMessages::describe(rtrs::ServerRequest& request, Device& device, bool 
   device.lease.look_again();
   auto response = device_info_response(device.geometry(), device.id);
   response.writer_serial = device.writer_serial;
-  response.server_life = catalogue.life_of(device.lease);
+  response.server_life = catalogue.reservations().life_of(device.lease);
   response.storage_life = device.lease.storage()->backend().life();
   if (device.lease.storage()->backend().shrunk_to()) {
     response.flags = response.flags | wire::kDeviceShrunk;
   }
   if (in_use) response.flags = response.flags | wire::kDeviceInUse;
-  if (catalogue.was_expelled(device.lease)) {
+  if (catalogue.reservations().was_expelled(device.lease)) {
     response.flags = response.flags | wire::kDeviceEvicted;
   }
   if (device.lease.unclaimed()) {
-    response.sight = catalogue.look(device.lease);
-    response.writer_serial = catalogue.writer_serial(device.lease);
+    response.sight = catalogue.reservations().look(device.lease);
+    response.writer_serial = catalogue.reservations().writer_serial(device.lease);
   }
   finish_with(request, rtrs::wire::bytes_of(response));
 }

@@ -45,6 +45,8 @@ class Storage {
 
  private:
   friend class ExportCatalogue;
+  friend class ReservationBook;
+  friend class StorageTable;
 
   std::unique_ptr<Backend> backend_;
   Geometry geometry_;
@@ -58,7 +60,7 @@ class Storage {
   bool permanent_;
 };
 
-class ExportCatalogue;
+class StorageTable;
 
 /// The right to use an export in one access mode; given back by the destructor. One that is
 /// unclaimed is a reader's until it takes over a claimed one.
@@ -87,16 +89,17 @@ class Lease {
   void close() { closed_ = true; }
 
  private:
-  friend class ExportCatalogue;
-  Lease(ExportCatalogue& catalogue, std::shared_ptr<Storage> storage, const Geometry& geometry,
+  friend class ReservationBook;
+  friend class StorageTable;
+  Lease(StorageTable& table, std::shared_ptr<Storage> storage, const Geometry& geometry,
         wire::AccessMode mode, bool unclaimed)
-      : catalogue_{catalogue},
+      : table_{table},
         storage_{std::move(storage)},
         geometry_{geometry},
         mode_{mode},
         unclaimed_{unclaimed} {}
 
-  ExportCatalogue& catalogue_;
+  StorageTable& table_;
   std::shared_ptr<Storage> storage_;
   Geometry geometry_;
   wire::AccessMode mode_;

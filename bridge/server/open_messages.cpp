@@ -48,7 +48,7 @@ void OpenMessages::on_request(rtrs::ServerRequest& request) {
   const ExportCatalogue& catalogue = session_.catalogue;
   const Permission permission = catalogue.permission(name, session_.facts.user());
   const bool named = catalogue.has(name);
-  const bool is_file = !named && catalogue.has_search_path();
+  const bool is_file = !named && catalogue.files().are_served();
   const std::string referral = named ? "" : catalogue.referral_of(name);
   const OpenKind kind = kind_of(*wanted, number);
   const auto opening = std::make_shared<Opening>(
@@ -96,7 +96,8 @@ void OpenMessages::lease_export(const OpeningPtr& opening) {
   if (refusal.error == EBUSY || refusal.error == EAGAIN)
     refusal.text = in_quotes(name) + ": " + catalogue.trouble_of(name);
   if (refusal.error == EPERM)
-    refusal.text = in_quotes(name) + ": " + catalogue.who_writes(catalogue.writers(name));
+    refusal.text =
+        in_quotes(name) + ": " + catalogue.reservations().who_writes(catalogue.writers(name));
   answer(opening, tl::unexpected(std::move(refusal)));
 }
 
@@ -104,12 +105,13 @@ void OpenMessages::lease_export(const OpeningPtr& opening) {
 
 void OpenMessages::open_file(const OpeningPtr& opening) {
   const SessionFacts& facts = session_.facts;
-  const std::string& owner = session_.catalogue.owner_of_files(facts.name, facts.identity);
+  const std::string& owner = session_.catalogue.files().owner_for(facts.name, facts.identity);
   const auto find = [known = opening.get(), owner] {
-    known->file.emplace(known->catalogue.open_file(owner, known->name(), known->access));
+    known->file.emplace(known->catalogue.files().open(owner, known->name(), known->access));
   };
-  steps_.work(opening, OpenStep::finding, session_.catalogue.line_of_file(owner, opening->name()),
-              find, [this, opening] { found(opening); });
+  steps_.work(opening, OpenStep::finding,
+              session_.catalogue.files().line_of(owner, opening->name()), find,
+              [this, opening] { found(opening); });
 }
 
 void OpenMessages::found(const OpeningPtr& opening) {
@@ -135,12 +137,12 @@ void OpenMessages::refuse_stranger(const OpeningPtr& opening) {
 void OpenMessages::refuse_unseen(const OpeningPtr& opening, const Failure& failure) {
   const SessionFacts& facts = session_.facts;
   ExportCatalogue& catalogue = session_.catalogue;
-  if (!catalogue.has_search_path()) return answer(opening, tl::unexpected(failure));
-  const std::string& owner = catalogue.owner_of_files(facts.name, facts.identity);
+  if (!catalogue.files().are_served()) return answer(opening, tl::unexpected(failure));
+  const std::string& owner = catalogue.files().owner_for(facts.name, facts.identity);
   const auto look = [known = opening.get(), owner] {
-    known->catalogue.look_in_vain(owner, known->name());
+    known->catalogue.files().look_in_vain(owner, known->name());
   };
-  steps_.work(opening, OpenStep::finding, catalogue.line_of_file(owner, opening->name()), look,
+  steps_.work(opening, OpenStep::finding, catalogue.files().line_of(owner, opening->name()), look,
               [this, opening, failure] { answer(opening, tl::unexpected(failure)); });
 }
 
@@ -198,10 +200,10 @@ Device& OpenMessages::add(const OpeningPtr& opening, Lease lease, BackendQueue& 
       ThrottleFlow{opening->reactor}));
   device.throttle = in_force(catalogue.throttle_of(name), session_.surroundings);
   device.open_number = opening->number;
-  device.writer_serial = catalogue.writer_serial(device.lease);
+  device.writer_serial = catalogue.reservations().writer_serial(device.lease);
   const auto& seat = device.lease.storage()->seat();
   if (seat != nullptr && seat->taken()) device.seat = seat.get();
-  catalogue.name_writer(device.lease, session_.facts.in_words());
+  catalogue.reservations().name_writer(device.lease, session_.facts.in_words());
   return device;
 }
 

@@ -67,8 +67,8 @@ Failure file_hangs(const std::string& name) {
 
 void record_leaving(ExportCatalogue& catalogue, const Surroundings& surroundings,
                     rtrs::Reactor* reactor) {
-  if (!catalogue.has_left()) return;
-  surroundings.run_recording(reactor, [&catalogue] { catalogue.record_left(); }, {});
+  if (!catalogue.reservations().has_left()) return;
+  surroundings.run_recording(reactor, [&catalogue] { catalogue.reservations().record_left(); }, {});
 }
 
 Opening::Opening(rtrs::ServerRequest& open, std::uint32_t open_number, wire::OpenRequest what,
@@ -103,7 +103,7 @@ void Opening::let_go() {
   // Closing a file may block as long as opening it.
   surroundings.run_blocking(reactor,
                             [&catalogue = catalogue, storage = std::move(storage)]() mutable {
-                              catalogue.close(std::move(storage));
+                              catalogue.storages().close(std::move(storage));
                             },
                             {});
   record_leaving(catalogue, surroundings, reactor);

@@ -102,8 +102,7 @@ void OpeningSteps::leave_room(Opening& opening, const std::function<void()>& aga
 }
 
 bool OpeningSteps::may_be_its_own(int error) const {
-  return error == EPERM &&
-         session_.catalogue.lines().hangs(ExportCatalogue::line_of_reservations());
+  return error == EPERM && session_.catalogue.lines().hangs(ReservationBook::line());
 }
 
 // ---- The reservation ----------------------------------------------------------------------------
@@ -116,7 +115,7 @@ void OpeningSteps::reserve(const OpeningPtr& opening, Lease lease) {
   if (lease.writable() && is_closing(lease.storage()->writers())) {
     return opening->answer(opening, tl::unexpected(still_closing(opening->name())));
   }
-  if (session_.catalogue.rejoin(lease, session_.facts.uuid, opening->kind)) {
+  if (session_.catalogue.reservations().rejoin(lease, session_.facts.uuid, opening->kind)) {
     return opening->answer(opening, std::move(lease));
   }
   limit(opening);
@@ -131,7 +130,7 @@ void OpeningSteps::reserve(const OpeningPtr& opening, Lease lease) {
 
 void OpeningSteps::record(const OpeningPtr& opening) {
   const auto save = [known = opening.get(), uuid = session_.facts.uuid] {
-    known->reservation = known->catalogue.reserve(*known->lease, uuid, known->kind);
+    known->reservation = known->catalogue.reservations().reserve(*known->lease, uuid, known->kind);
   };
   const auto then = [this, opening] {
     Lease lease = std::move(*std::exchange(opening->lease, std::nullopt));
@@ -139,7 +138,7 @@ void OpeningSteps::record(const OpeningPtr& opening) {
     end_reservation(opening,
                     tl::unexpected(unrecorded(opening->name(), opening->reservation.error())));
   };
-  work(opening, OpenStep::recording, ExportCatalogue::line_of_reservations(), save, then);
+  work(opening, OpenStep::recording, ReservationBook::line(), save, then);
 }
 
 void OpeningSteps::end_reservation(const OpeningPtr& opening, Opening::Result result) {

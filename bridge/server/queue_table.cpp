@@ -55,7 +55,7 @@ void QueueTable::bury() {
     surroundings_.run_blocking(
         reactor_,
         [&catalogue = catalogue_, storage = std::move(entry.storage)]() mutable {
-          catalogue.close(std::move(storage));
+          catalogue.storages().close(std::move(storage));
         },
         {});
   }

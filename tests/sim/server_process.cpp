@@ -75,7 +75,7 @@ ServerProcess::ServerProcess(World& world, const Knobs& knobs, std::uint16_t que
       handler_{world, checker, open_chunks_, block_server_, face.foreign},
       scope_{world, face.node} {
   if (knobs.search_path) {
-    const auto found = catalogue_.set_search_path(search_directory());
+    const auto found = catalogue_.files().set(search_directory());
     if (!found) world.violate("the catalogue refuses its search path: " + found.error().text);
     return;
   }
@@ -342,7 +342,7 @@ void ServerProcess::drain() {
 }
 
 void ServerProcess::kill() {
-  catalogue_.end();
+  catalogue_.reservations().end();
   for (auto& [id, host] : hosts_) host->close("the server is killed");
   storage_.kill();
   while (!offloaded_.empty() || !timed_.empty()) {
@@ -366,7 +366,7 @@ std::string ServerProcess::stuck_writers() {
     if (!disk.writable()) continue;
     const auto mode = rnbd::wire::AccessMode::read_write;
     const bool possible = knobs_.search_path
-                              ? catalogue_.open_file("auditor", disk.name(), mode).has_value()
+                              ? catalogue_.files().open("auditor", disk.name(), mode).has_value()
                               : catalogue_.open_named(disk.name(), mode).has_value();
     if (!possible) return "somebody who writes to " + disk.name();
   }

@@ -28,7 +28,7 @@ void add_absent(const Settings& settings, const ExportCatalogue& catalogue,
     mistakes.push_back(
         {specification->line, "export " + rnbd::in_quotes(status.name) + ": " + status.trouble});
   }
-  const std::string trouble = catalogue.trouble_with_search_path();
+  const std::string trouble = catalogue.files().trouble();
   if (!trouble.empty()) mistakes.push_back({0, trouble});
 }
 

@@ -84,7 +84,7 @@ Json status(rtrs::Server& server, const ExportCatalogue& catalogue, Limits of_se
   const auto listeners = server.listeners();
   Json answer{{"server_id", rtrs::server_id_text(server.id())}, {"memory", server.memory()}};
   answer["listeners"] = status_of_listeners(listeners);
-  const std::string trouble = catalogue.trouble_with_search_path();
+  const std::string trouble = catalogue.files().trouble();
   if (!trouble.empty()) answer["search_path"] = "waiting: " + trouble;
   const std::string ending = server.ending_certificates();
   if (!ending.empty()) answer["certificates"] = ending;

@@ -301,7 +301,7 @@ std::string tell_ready(const Invocation& invocation, const rtrs::Server& server,
 /// Leaves in the order in which nothing is used after its end; abandons all that hangs.
 void stop(std::unique_ptr<rtrs::Server> server, BlockServer& handler, ExportCatalogue& catalogue,
           std::unique_ptr<BlockingPool> pool) {
-  catalogue.end();
+  catalogue.reservations().end();
   catalogue.lift_limits();
   handler.limit_sessions({});
   server->stop(kDrain);

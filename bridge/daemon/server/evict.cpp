@@ -87,7 +87,8 @@ Answer evict(rtrs::Server& server, ExportCatalogue& catalogue, const Order& orde
   Json ended = Json::array();
   for (const auto& session : sessions) {
     // This comes first, so that the session cannot return in between.
-    if (auto done = catalogue.expel(session.uuid); !done) return failure(EIO, done.error());
+    if (auto done = catalogue.reservations().expel(session.uuid); !done)
+      return failure(EIO, done.error());
     server.end_session(session.uuid, session.identity.name, "evicted by command");
     const rtrs::LogAbout about{{.event = "session_evicted", .session = session.name}};
     log_function()(rtrs::LogLevel::warning, "evicted " + whom(session) + " by command");

@@ -40,7 +40,7 @@ Waiting waiting_of(const ExportCatalogue& catalogue) {
     if (status.waits()) waiting.emplace(status.name, status);
   }
   ExportStatus search_path;
-  search_path.trouble = catalogue.trouble_with_search_path();
+  search_path.trouble = catalogue.files().trouble();
   if (search_path.waits()) waiting.emplace("", search_path);
   return waiting;
 }

@@ -50,7 +50,7 @@ OpenedExports open_exports(const Settings& settings, CatalogueOptions options) {
   opened.catalogue->set_search_rights(settings.search_rights);
   opened.catalogue->set_directions(settings.directions);
   if (!settings.search_path.empty()) {
-    const auto set = opened.catalogue->set_search_path(settings.search_path);
+    const auto set = opened.catalogue->files().set(settings.search_path);
     if (!set) opened.mistakes.push_back({0, set.error().text});
   }
   return opened;
@@ -61,7 +61,7 @@ std::string describe(const Settings& settings, const ExportCatalogue& catalogue)
   if (text.empty() && settings.search_path.empty()) return "nothing but referrals";
   if (settings.search_path.empty()) return text;
   text += (text.empty() ? "" : "; ") + ("what is below " + settings.search_path);
-  if (!catalogue.trouble_with_search_path().empty()) text += " (waiting for it)";
+  if (!catalogue.files().trouble().empty()) text += " (waiting for it)";
   return text;
 }
 

@@ -40,10 +40,10 @@ constexpr auto kMigration = wire::AccessMode::migration;
 
 std::uint64_t reserve(ExportCatalogue& catalogue, Lease& lease, std::uint8_t session,
                       OpenKind open_kind = OpenKind::unknown) {
-  if (!catalogue.rejoin(lease, wire::Uuid{session}, open_kind)) {
-    CHECK(catalogue.reserve(lease, wire::Uuid{session}, open_kind).has_value());
+  if (!catalogue.reservations().rejoin(lease, wire::Uuid{session}, open_kind)) {
+    CHECK(catalogue.reservations().reserve(lease, wire::Uuid{session}, open_kind).has_value());
   }
-  return catalogue.writer_serial(lease);
+  return catalogue.reservations().writer_serial(lease);
 }
 
 /// Opens it, and leaves.
@@ -94,7 +94,8 @@ TEST_CASE("catalogue: the reservation outlives the server, as far as it can be t
   const auto refused = [&] {
     auto lease = server->catalogue.open_named("rw", kReadWrite);
     REQUIRE(lease.has_value());
-    const auto taken = server->catalogue.reserve(*lease, wire::Uuid{2}, OpenKind::unknown);
+    const auto taken =
+        server->catalogue.reservations().reserve(*lease, wire::Uuid{2}, OpenKind::unknown);
     return taken ? "" : taken.error();
   };
   reservations->unwritable = "full";
@@ -123,23 +124,23 @@ TEST_CASE(
   };
   std::uint64_t before = serial(server->catalogue, 1);
   CHECK(comes_again() == before);
-  CHECK(server->catalogue.expel(wire::Uuid{2}).has_value());
+  CHECK(server->catalogue.reservations().expel(wire::Uuid{2}).has_value());
   CHECK(comes_again() == before);
 
-  CHECK(server->catalogue.expel(wire::Uuid{1}).has_value());  // away
+  CHECK(server->catalogue.reservations().expel(wire::Uuid{1}).has_value());  // away
   CHECK(comes_again() != before);
   before = comes_again();
   {
     Lease there = server->catalogue.open_named("rw", kReadWrite).value();
     reserve(server->catalogue, there, 1, OpenKind::again);
-    CHECK(server->catalogue.expel(wire::Uuid{1}).has_value());
-    CHECK(server->catalogue.writer_serial(there) != before);
+    CHECK(server->catalogue.reservations().expel(wire::Uuid{1}).has_value());
+    CHECK(server->catalogue.reservations().writer_serial(there) != before);
   }
   server = serve();
   CHECK(comes_again() != before);
 
   reservations->unwritable = "full";
-  CHECK(server->catalogue.expel(wire::Uuid{1}).error() == "full");
+  CHECK(server->catalogue.reservations().expel(wire::Uuid{1}).error() == "full");
 }
 
 TEST_CASE("catalogue: who was expelled is told so, until somebody else has written") {
@@ -150,15 +151,15 @@ TEST_CASE("catalogue: who was expelled is told so, until somebody else has writt
   const auto told = [&](std::uint8_t session, OpenKind kind) {
     Lease lease = catalogue.open_named("rw", {kReadWrite, wire::Uuid{session}}).value();
     reserve(catalogue, lease, session, kind);
-    return catalogue.was_expelled(lease);
+    return catalogue.reservations().was_expelled(lease);
   };
   CHECK_FALSE(told(1, OpenKind::anew));
-  CHECK(catalogue.expel(wire::Uuid{1}).has_value());
+  CHECK(catalogue.reservations().expel(wire::Uuid{1}).has_value());
   CHECK(told(1, OpenKind::again));
   CHECK(told(1, OpenKind::again));  // a repetition
   CHECK_FALSE(told(2, OpenKind::anew));
   CHECK_FALSE(told(1, OpenKind::again));
-  CHECK(catalogue.expel(wire::Uuid{1}).has_value());
+  CHECK(catalogue.reservations().expel(wire::Uuid{1}).has_value());
   CHECK_FALSE(told(2, OpenKind::again));
 }
 
@@ -174,23 +175,23 @@ TEST_CASE("catalogue: who was expelled is told so by the next life of the server
   const auto told = [&](std::uint8_t session, OpenKind kind) {
     Lease lease = server->catalogue.open_named("rw", {kReadWrite, wire::Uuid{session}}).value();
     reserve(server->catalogue, lease, session, kind);
-    return server->catalogue.was_expelled(lease);
+    return server->catalogue.reservations().was_expelled(lease);
   };
   CHECK_FALSE(told(1, OpenKind::anew));
-  CHECK(server->catalogue.expel(wire::Uuid{1}).has_value());
+  CHECK(server->catalogue.reservations().expel(wire::Uuid{1}).has_value());
   server = serve();
   CHECK(told(1, OpenKind::again));
-  CHECK(server->catalogue.expel(wire::Uuid{1}).has_value());
+  CHECK(server->catalogue.reservations().expel(wire::Uuid{1}).has_value());
   server = serve();
   CHECK_FALSE(told(2, OpenKind::anew));
   server = serve();
   CHECK_FALSE(told(1, OpenKind::again));
-  CHECK(server->catalogue.expel(wire::Uuid{1}).has_value());
+  CHECK(server->catalogue.reservations().expel(wire::Uuid{1}).has_value());
   CHECK(reservations->kept.begin()->second.expelled.size() == 1);
   // An operator who throws out one after the other does not fill the file.
   for (std::uint8_t session = 2; session < 100; ++session) {
     told(session, OpenKind::again);
-    CHECK(server->catalogue.expel(wire::Uuid{session}).has_value());
+    CHECK(server->catalogue.reservations().expel(wire::Uuid{session}).has_value());
   }
   CHECK(reservations->kept.begin()->second.expelled.size() <= 32);
   server = serve();
@@ -231,7 +232,7 @@ TEST_CASE("catalogue: who opens a clone anew ends the part of who was cut off fr
     Lease there = server->catalogue.open_named("two", kReadWrite).value();
     reserve(server->catalogue, here, 1, OpenKind::anew);
     before = reserve(server->catalogue, there, 2, OpenKind::anew);
-    server->catalogue.end();
+    server->catalogue.reservations().end();
   }
   server = serve();
   Lease here = server->catalogue.open_named("one", {kReadWrite, wire::Uuid{1}}).value();
@@ -241,7 +242,7 @@ TEST_CASE("catalogue: who opens a clone anew ends the part of who was cut off fr
     CHECK(reserve(server->catalogue, there, 1, OpenKind::anew) == mine);
     there.close();
   }
-  server->catalogue.record_left();
+  server->catalogue.reservations().record_left();
   Lease late = server->catalogue.open_named("two", {kReadWrite, wire::Uuid{2}}).value();
   CHECK(reserve(server->catalogue, late, 2, OpenKind::again) != before);
 }
@@ -251,7 +252,7 @@ TEST_CASE("catalogue: who takes part while a machine migrates, and who does not 
   const auto reservations = std::make_shared<Reservations>();
   auto server = std::make_unique<Fakes>(reservations);
   const auto serve = [&] {
-    if (server) server->catalogue.end();
+    if (server) server->catalogue.reservations().end();
     auto fakes = std::make_unique<Fakes>(reservations);
     CHECK(failure_of(fakes->catalogue, {"rw", file.path, "", false, false}).empty());
     return fakes;
@@ -270,7 +271,7 @@ TEST_CASE("catalogue: who takes part while a machine migrates, and who does not 
   };
   const auto is_cut_off = [&](std::uint8_t session) {
     there.erase(session);
-    server->catalogue.record_left();
+    server->catalogue.reservations().record_left();
   };
   const auto closes = [&](std::uint8_t session) {
     there.find(session)->second.close();
@@ -283,7 +284,7 @@ TEST_CASE("catalogue: who takes part while a machine migrates, and who does not 
     return number[session] == before;
   };
   const auto crashes = [&] {
-    server->catalogue.end();
+    server->catalogue.reservations().end();
     there.clear();
     server = serve();
   };
@@ -348,7 +349,7 @@ TEST_CASE("catalogue: who takes part while a machine migrates, and who does not 
   SUBCASE("who left is not forgotten when that cannot be recorded") {
     reservations->unwritable = "full";
     is_cut_off(1);
-    CHECK(server->catalogue.has_left());
+    CHECK(server->catalogue.reservations().has_left());
     reservations->unwritable = "";
     closes(2);
     CHECK_FALSE(comes_back(1));
@@ -358,19 +359,19 @@ TEST_CASE("catalogue: who takes part while a machine migrates, and who does not 
     CHECK(comes_back(2));
     there.find(2)->second.close();
     there.clear();
-    CHECK(server->catalogue.has_left());
+    CHECK(server->catalogue.reservations().has_left());
     Fakes other{reservations};
     CHECK(failure_of(other.catalogue, {"rw", file.path, "", false, false}).empty());
     {
       Lease lease = other.catalogue.open_named("rw", kReadWrite).value();
       reserve(other.catalogue, lease, 3, OpenKind::anew);
     }
-    SUBCASE("by itself") { server->catalogue.record_left(); }
+    SUBCASE("by itself") { server->catalogue.reservations().record_left(); }
     SUBCASE("when somebody comes") {}
     CHECK_FALSE(comes_back(1));
   }
   SUBCASE("who comes while the server ends finds nobody there") {
-    server->catalogue.end();
+    server->catalogue.reservations().end();
     there.clear();
     comes(3);
     crashes();
@@ -381,7 +382,7 @@ TEST_CASE("catalogue: who takes part while a machine migrates, and who does not 
     closes(2);
     CHECK(comes_back(1));
     there.erase(there.find(1));
-    CHECK(server->catalogue.has_left() == false);
+    CHECK(server->catalogue.reservations().has_left() == false);
     comes(3);
     crashes();
     CHECK(comes_back(1));

@@ -118,10 +118,10 @@ TEST_CASE("catalogue: a file with a name of its own is shared with the search pa
   Fakes fakes;
   CHECK(failure_of(fakes.catalogue, {"disk", file.path, "", false, false}).empty());
   const fs::path path{file.path};
-  REQUIRE(fakes.catalogue.set_search_path(path.parent_path().string()).has_value());
+  REQUIRE(fakes.catalogue.files().set(path.parent_path().string()).has_value());
   const auto writer = fakes.catalogue.open_named("disk", wire::AccessMode::read_write);
-  const auto other =
-      fakes.catalogue.open_file("client", path.filename().string(), wire::AccessMode::read_write);
+  const auto other = fakes.catalogue.files().open("client", path.filename().string(),
+                                                  wire::AccessMode::read_write);
   CHECK(other.error().error == EPERM);
   CHECK(fakes.opened.size() == 1);
 }

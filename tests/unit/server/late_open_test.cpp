@@ -49,7 +49,7 @@ struct LateWorld : World {
           return backend;
         }}},
         file_queues{nullptr, files, surroundings} {
-    REQUIRE(files.set_search_path(directory.path.string()).has_value());
+    REQUIRE(files.files().set(directory.path.string()).has_value());
     surroundings.later = [](rtrs::Reactor*, std::function<void()> work) { work(); };
     surroundings.offload = [this](rtrs::Reactor*, std::function<void()> work,
                                   std::function<void()> then) {
@@ -392,18 +392,18 @@ TEST_CASE("late open: a file that hangs in open(2) keeps no thread from another 
         }
         return std::make_unique<FakeBackend>(4096);
       }}};
-  REQUIRE(catalogue.set_search_path(directory.path.string()).has_value());
-  std::thread stuck{[&] { catalogue.open_file("alice", "a", wire::AccessMode::read_only); }};
+  REQUIRE(catalogue.files().set(directory.path.string()).has_value());
+  std::thread stuck{[&] { catalogue.files().open("alice", "a", wire::AccessMode::read_only); }};
   {
     std::unique_lock lock{mutex};
     changed.wait(lock, [&] { return inside; });
   }
   {
-    auto lease = catalogue.open_file("alice", "b", wire::AccessMode::read_write);
+    auto lease = catalogue.files().open("alice", "b", wire::AccessMode::read_write);
     REQUIRE(lease.has_value());
     auto storage = lease->storage();
     { const Lease gone = std::move(*lease); }
-    catalogue.close(std::move(storage));
+    catalogue.storages().close(std::move(storage));
   }
   {
     const std::lock_guard lock{mutex};

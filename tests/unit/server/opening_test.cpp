@@ -254,7 +254,7 @@ TEST_CASE("opening: a reader needs no reservation, and a writer has one before i
     CHECK(opening->step() == OpenStep::over);
     CHECK(world.handled == 1);
     CHECK(world.errors == std::vector{0});
-    CHECK(world.catalogue.writer_serial(world.leases.front()) != 0);
+    CHECK(world.catalogue.reservations().writer_serial(world.leases.front()) != 0);
   }
   SUBCASE("a writer whose OPEN is settled meanwhile") {
     const auto opening = world.begin();

@@ -97,11 +97,11 @@ struct FileWorld {
           return backend;
         }}},
         queues{nullptr, catalogue, surroundings} {
-    REQUIRE(catalogue.set_search_path(tree.exported.string()).has_value());
+    REQUIRE(catalogue.files().set(tree.exported.string()).has_value());
   }
   tl::expected<Lease, Refusal> open(const char* name,
                                     wire::AccessMode mode = wire::AccessMode::read_write) {
-    return catalogue.open_file("alice", name, mode);
+    return catalogue.files().open("alice", name, mode);
   }
 
   Tree tree;
@@ -387,8 +387,8 @@ TEST_CASE("search path: what is in use right after the start is waited for, but 
   };
   options.log = [&](rtrs::LogLevel, const std::string&) { ++lines; };
   const auto open = [&](ExportCatalogue& catalogue) {
-    REQUIRE(catalogue.set_search_path(tree.exported.string()).has_value());
-    const auto lease = catalogue.open_file("alice", "disk", wire::AccessMode::read_write);
+    REQUIRE(catalogue.files().set(tree.exported.string()).has_value());
+    const auto lease = catalogue.files().open("alice", "disk", wire::AccessMode::read_write);
     return lease ? 0 : lease.error().error;
   };
   SUBCASE("it becomes free") {

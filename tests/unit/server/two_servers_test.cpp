@@ -85,15 +85,15 @@ struct Server {
   }
   std::uint64_t reserve(Lease& lease, std::uint8_t session, OpenKind open_kind) {
     const wire::Uuid uuid{session};
-    if (!catalogue.rejoin(lease, uuid, open_kind)) {
-      REQUIRE(catalogue.reserve(lease, uuid, open_kind));
+    if (!catalogue.reservations().rejoin(lease, uuid, open_kind)) {
+      REQUIRE(catalogue.reservations().reserve(lease, uuid, open_kind));
     }
-    return catalogue.writer_serial(lease);
+    return catalogue.reservations().writer_serial(lease);
   }
   wire::Claim seen_through(const Lease& lease) const {
     wire::Claim claim;
-    claim.sight = catalogue.look(lease);
-    claim.writer_serial = catalogue.writer_serial(lease);
+    claim.sight = catalogue.reservations().look(lease);
+    claim.writer_serial = catalogue.reservations().writer_serial(lease);
     return claim;
   }
   ExportCatalogue catalogue;
@@ -130,7 +130,7 @@ TEST_CASE("two servers: a reservation of then is none at the first one now") {
     REQUIRE(lease);
     there = second.reserve(*lease, 2, OpenKind::anew);
     CHECK(there != early);
-    second.catalogue.end();  // as if it were killed
+    second.catalogue.reservations().end();  // as if it were killed
   }
   SUBCASE("the one from there goes on") {
     auto back = first.open(again(read_write, 2));
@@ -162,8 +162,8 @@ TEST_CASE("two servers: nobody claims what the other server's clients may have c
   Server{image};
   auto later = first.open(unclaimed);
   REQUIRE(later);
-  CHECK(first.catalogue.claim(*later, seen).error() == ESTALE);
-  CHECK(first.catalogue.claim(*later, first.seen_through(*later)));
+  CHECK(first.catalogue.reservations().claim(*later, seen).error() == ESTALE);
+  CHECK(first.catalogue.reservations().claim(*later, first.seen_through(*later)));
 }
 
 TEST_CASE("two servers: one that comes late to storage as it was before is refused") {
@@ -176,7 +176,7 @@ TEST_CASE("two servers: one that comes late to storage as it was before is refus
   REQUIRE(next);
   first.reserve(*next, 2, OpenKind::anew);
   const auto record = image.notes;
-  CHECK_FALSE(first.catalogue.reserve(*late, wire::Uuid{1}, OpenKind::anew));
+  CHECK_FALSE(first.catalogue.reservations().reserve(*late, wire::Uuid{1}, OpenKind::anew));
   CHECK(image.notes == record);
 }
 

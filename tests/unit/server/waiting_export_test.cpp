@@ -113,18 +113,18 @@ TEST_CASE("waiting: a search path that is not there yet, and then is") {
   const TempFile file;
   const fs::path directory{file.path + ".d"};
   ExportCatalogue catalogue{{}};
-  REQUIRE(catalogue.set_search_path(directory.string()).has_value());
-  CHECK(catalogue.has_search_path());
+  REQUIRE(catalogue.files().set(directory.string()).has_value());
+  CHECK(catalogue.files().are_served());
   CHECK(catalogue.waits());
-  CHECK(has(catalogue.trouble_with_search_path(), "No such file"));
-  CHECK(catalogue.open_file("client", "disk", kReadOnly).error().error == EAGAIN);
+  CHECK(has(catalogue.files().trouble(), "No such file"));
+  CHECK(catalogue.files().open("client", "disk", kReadOnly).error().error == EAGAIN);
   CHECK_FALSE(catalogue.open_waiting());
   fs::create_directory(directory);
   fs::copy(file.path, directory / "disk");
   CHECK(catalogue.open_waiting());
   CHECK_FALSE(catalogue.waits());
-  CHECK(catalogue.trouble_with_search_path().empty());
-  CHECK(catalogue.open_file("client", "disk", kReadOnly).has_value());
+  CHECK(catalogue.files().trouble().empty());
+  CHECK(catalogue.files().open("client", "disk", kReadOnly).has_value());
   fs::remove_all(directory);
 }
 
@@ -195,9 +195,9 @@ TEST_CASE(
     CHECK(failure_of(*other, {"a", file.path, "", false, false}).empty());
     ExportCatalogue catalogue{{}};
     CHECK(failure_of(catalogue, {"a", file.path, "", false, false}).empty());
-    REQUIRE(catalogue.set_search_path(path.parent_path().string()).has_value());
+    REQUIRE(catalogue.files().set(path.parent_path().string()).has_value());
     other.reset();
-    const auto found = catalogue.open_file("client", path.filename().string(), mode);
+    const auto found = catalogue.files().open("client", path.filename().string(), mode);
     REQUIRE(found.has_value());
     CHECK(catalogue.open_waiting());
     const int error = mode == kReadWrite ? EPERM : 0;

@@ -1,13 +1,87 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The reservations of the catalogue's storages, and how they are recorded.
-#include <cerrno>
+#include "bridge/server/reservation_book.hpp"
 
-#include "bridge/server/catalogue.hpp"
+#include <cerrno>
+#include <utility>
+
 #include "rdma/core/plant.hpp"
 
 namespace rnbd {
+namespace {
 
-bool ExportCatalogue::rejoin(Lease& lease, const wire::Uuid& session, OpenKind open_kind) {
+/// The key of a storage's reservations in the store; zeros: they are not stored. Numbers of devices
+/// are no part of it, since another boot gives others.
+wire::Uuid reservation_key(const BackendInfo& info) {
+  return info.outlives_server ? info.uuid : wire::Uuid{};
+}
+
+/// The object of a storage, which stays the same when the storage is closed and opened again.
+template <class T, class Files, class Keys>
+std::shared_ptr<T> kept_for(Files& files, Keys& keys, const std::optional<FileIdentity>& identity,
+                            const wire::Uuid& key) {
+  if (!identity && key == wire::Uuid{}) return std::make_shared<T>();
+  std::shared_ptr<T>& known = identity ? files[*identity] : keys[key];
+  if (known == nullptr) known = std::make_shared<T>();
+  return known;
+}
+
+}  // namespace
+
+ReservationBook::ReservationBook(std::mutex& catalogue, std::shared_ptr<WriterStore> store,
+                                 rtrs::Log log)
+    : store_{std::move(store)}, log_{std::move(log)}, mutex_{catalogue} {}
+
+// ---- Storage that is opened ---------------------------------------------------------------------
+
+ReservationBook::Admission ReservationBook::admit(Backend& backend, bool read_only) {
+  Admission admission;
+  admission.key = reservation_key(backend.info());
+  // An unreadable record is reported when a client wants to write.
+  const bool kept = store_ != nullptr && admission.key != wire::Uuid{} && !read_only;
+  if (!kept) return admission;
+  const auto notes = backend.notes();
+  admission.has_notes = notes != nullptr;
+  if (admission.has_notes) admission.one_at_a_time = Lock{one_at_a_time_};
+  store_->opened(admission.key, notes);
+  admission.record = store_->load(admission.key);
+  return admission;
+}
+
+/// Reservations are found by key where there is one: another disk may get the number that this one
+/// has.
+void ReservationBook::attach(Storage& storage, const Admission& admission) {
+  const wire::Uuid& key = admission.key;
+  if (admission.has_notes) forget_users_of(key);
+  storage.writers_ = kept_for<WriterCount>(writers_, writers_by_key_, storage.identity_, key);
+  const bool has_key = key != wire::Uuid{};
+  storage.reservations_ = kept_for<WriterReservations>(
+      reservations_, reservations_by_key_, has_key ? std::nullopt : storage.identity_, key);
+  if (admission.record && storage.reservations_->record().origin == 0)
+    storage.reservations_->set_record(*admission.record);
+  storage.reservation_key_ = key;
+}
+
+/// Storage with notes is open for writing at one server only. If it was open here before, that one
+/// was fenced off, and another server may have had it since. So the former users have no access and
+/// no reservation any more, and have not seen the present content.
+void ReservationBook::forget_users_of(const wire::Uuid& key) {
+  const auto writers = writers_by_key_.find(key);
+  if (writers == writers_by_key_.end()) return;
+  reservations_by_key_.erase(key);
+  writers->second = std::make_shared<WriterCount>(writers->second->changes() + 1);
+}
+
+int ReservationBook::take(const Storage& storage, const Access& access) {
+  // It shared the storage before the server's end, and the other one has returned first.
+  const bool shared = access.again != wire::Uuid{} &&
+                      storage.reservations_->takes_part(access.again) &&
+                      storage.writers_->all_take_part();
+  return storage.writers_->take(shared ? wire::AccessMode::migration : access.mode);
+}
+
+// ---- Reserving ----------------------------------------------------------------------------------
+
+bool ReservationBook::rejoin(Lease& lease, const wire::Uuid& session, OpenKind open_kind) {
   if (!lease.writable()) return true;
   const std::lock_guard lock{mutex_};
   WriterReservations& reservations = *lease.storage()->reservations_;
@@ -19,15 +93,15 @@ bool ExportCatalogue::rejoin(Lease& lease, const wire::Uuid& session, OpenKind o
   return true;
 }
 
-tl::expected<void, std::string> ExportCatalogue::reserve(Lease& lease, const wire::Uuid& session,
+tl::expected<void, std::string> ReservationBook::reserve(Lease& lease, const wire::Uuid& session,
                                                          OpenKind open_kind) {
-  const std::lock_guard one_at_a_time{reservation_mutex_};
+  const std::lock_guard one_at_a_time{one_at_a_time_};
   WriterReservations& reservations = *lease.storage()->reservations_;
   const wire::Uuid& key = lease.storage()->reservation_key_;
-  const bool kept = options_.reservations != nullptr && key != wire::Uuid{};
-  if (kept) options_.reservations->lock();
+  const bool kept = store_ != nullptr && key != wire::Uuid{};
+  if (kept) store_->lock();
   auto taken = reserve_in(reservations, kept ? &key : nullptr, session, open_kind);
-  if (kept) options_.reservations->unlock();
+  if (kept) store_->unlock();
   if (taken) {
     const std::lock_guard lock{mutex_};
     lease.writer_ = session;
@@ -38,14 +112,14 @@ tl::expected<void, std::string> ExportCatalogue::reserve(Lease& lease, const wir
 
 /// With the lock held. False: they are of the storage as it was before it was opened anew, and the
 /// record is not theirs any more.
-bool ExportCatalogue::is_present(const WriterReservations& reservations,
+bool ReservationBook::is_present(const WriterReservations& reservations,
                                  const wire::Uuid& key) const {
   const auto found = reservations_by_key_.find(key);
   return found != reservations_by_key_.end() && found->second.get() == &reservations;
 }
 
 /// `key`: null if it is not kept.
-tl::expected<void, std::string> ExportCatalogue::reserve_in(WriterReservations& reservations,
+tl::expected<void, std::string> ReservationBook::reserve_in(WriterReservations& reservations,
                                                             const wire::Uuid* key,
                                                             const wire::Uuid& session,
                                                             OpenKind open_kind) {
@@ -59,7 +133,7 @@ tl::expected<void, std::string> ExportCatalogue::reserve_in(WriterReservations& 
   if (key != nullptr &&
       !reservations.anybody_there()) {  // another server may have had it meanwhile
     lock.unlock();
-    auto known = options_.reservations->load(*key);
+    auto known = store_->load(*key);
     if (!known) return tl::unexpected(known.error());
     lock.lock();
     if (known->origin != 0) reservations.set_record(*std::move(known));
@@ -70,7 +144,7 @@ tl::expected<void, std::string> ExportCatalogue::reserve_in(WriterReservations& 
     WriterRecord next = reservations.with(session, open_kind, life_);
     while (key != nullptr && !RTRS_PLANTED(reservation_forgotten)) {
       lock.unlock();
-      if (auto saved = options_.reservations->save(*key, next); !saved) return saved;
+      if (auto saved = store_->save(*key, next); !saved) return saved;
       lock.lock();
       const WriterRecord now = reservations.with(session, open_kind, life_);
       if (now == next) break;
@@ -83,24 +157,23 @@ tl::expected<void, std::string> ExportCatalogue::reserve_in(WriterReservations& 
 }
 
 /// Saves a record for left_. `lock` is that of mutex_, and is released meanwhile.
-tl::expected<void, std::string> ExportCatalogue::save(const WriterReservations& reservations,
-                                                      const wire::Uuid& key,
-                                                      std::unique_lock<std::mutex>& lock) {
+tl::expected<void, std::string> ReservationBook::save(const WriterReservations& reservations,
+                                                      const wire::Uuid& key, Lock& lock) {
   left_.erase(key);
   const WriterRecord record = reservations.record();
   lock.unlock();
-  auto saved = options_.reservations->save(key, record);
+  auto saved = store_->save(key, record);
   lock.lock();
   if (!saved) left_.insert(key);
   return saved;
 }
 
-std::uint64_t ExportCatalogue::look(const Lease& lease) const {
+std::uint64_t ReservationBook::look(const Lease& lease) const {
   return std::uint64_t{life_} << 32 | lease.storage()->writers_->look();
 }
 
 /// Of an earlier run of the server only the last writer is known, not the time of its last write.
-tl::expected<Lease, int> ExportCatalogue::claim(const Lease& lease, const wire::Claim& seen) {
+tl::expected<Lease, int> ReservationBook::claim(const Lease& lease, const wire::Claim& seen) {
   Storage& storage = *lease.storage();
   const std::lock_guard lock{mutex_};
   const bool looked_here = seen.sight >> 32 == life_;
@@ -111,12 +184,12 @@ tl::expected<Lease, int> ExportCatalogue::claim(const Lease& lease, const wire::
   if (changed && !RTRS_PLANTED(claim_unseen)) return tl::unexpected(ESTALE);
   if (const int error = storage.writers_->take(lease.mode())) return tl::unexpected(error);
   ++storage.leases_;
-  return Lease{*this, lease.storage(), lease.geometry(), lease.mode(), false};
+  return Lease{lease.table_, lease.storage(), lease.geometry(), lease.mode(), false};
 }
 
 /// The CLAIM of `seen` would have been granted in place of the other one, by the rules of claim().
 /// So no change was known then that `seen` had missed.
-bool ExportCatalogue::saw_as_much(const wire::Claim& seen, const wire::Claim& granted) const {
+bool ReservationBook::saw_as_much(const wire::Claim& seen, const wire::Claim& granted) const {
   if (seen.sight == 0 || seen.sight == granted.sight) return true;
   const auto is_here = [this](std::uint64_t sight) { return sight >> 32 == life_; };
   // A CLAIM from an earlier life was granted because nothing had changed in this one.
@@ -126,7 +199,7 @@ bool ExportCatalogue::saw_as_much(const wire::Claim& seen, const wire::Claim& gr
   return changes == 0 && seen.writer_serial == granted.writer_serial;
 }
 
-std::uint64_t ExportCatalogue::writer_serial(const Lease& lease) const {
+std::uint64_t ReservationBook::writer_serial(const Lease& lease) const {
   if (lease.mode() == wire::AccessMode::read_only) return 0;
   const std::lock_guard lock{mutex_};
   const WriterReservations& reservations = *lease.storage()->reservations_;
@@ -134,12 +207,12 @@ std::uint64_t ExportCatalogue::writer_serial(const Lease& lease) const {
   return reservations.serial_of(lease.writer_.value_or(wire::Uuid{}));
 }
 
-bool ExportCatalogue::was_expelled(const Lease& lease) const {
+bool ReservationBook::was_expelled(const Lease& lease) const {
   const std::lock_guard lock{mutex_};
   return lease.writer_ && lease.storage()->reservations_->was_expelled(*lease.writer_);
 }
 
-void ExportCatalogue::name_writer(Lease& lease, const std::string& who) {
+void ReservationBook::name_writer(Lease& lease, const std::string& who) {
   if (!lease.writable()) return;
   const std::lock_guard lock{mutex_};
   forget_writer(lease);
@@ -148,7 +221,7 @@ void ExportCatalogue::name_writer(Lease& lease, const std::string& who) {
 }
 
 /// With the lock held.
-void ExportCatalogue::forget_writer(const Lease& lease) {
+void ReservationBook::forget_writer(const Lease& lease) {
   const auto found = writer_names_.find(lease.storage_->writers());
   if (lease.writer_name_.empty() || found == writer_names_.end()) return;
   std::multiset<std::string>& names = found->second;
@@ -156,21 +229,12 @@ void ExportCatalogue::forget_writer(const Lease& lease) {
   if (names.empty()) writer_names_.erase(found);
 }
 
-std::string ExportCatalogue::who_writes(const WriterCount* storage) const {
+std::string ReservationBook::who_writes(const WriterCount* storage) const {
   const std::lock_guard lock{mutex_};
-  return writers_in_words(storage);
+  return in_words(storage);
 }
 
-std::optional<std::string> ExportCatalogue::who_has(std::string_view name) const {
-  const std::lock_guard lock{mutex_};
-  const auto found = named_.find(name);
-  if (found == named_.end() || found->second.storage == nullptr) return std::nullopt;
-  const WriterCount* const storage = found->second.storage->writers();
-  return storage->anybody() ? writers_in_words(storage) : std::string{};
-}
-
-/// With the lock held.
-std::string ExportCatalogue::writers_in_words(const WriterCount* storage) const {
+std::string ReservationBook::in_words(const WriterCount* storage) const {
   const auto found = writer_names_.find(storage);
   if (found == writer_names_.end()) return "somebody else writes to it";
   std::string names;
@@ -178,25 +242,22 @@ std::string ExportCatalogue::writers_in_words(const WriterCount* storage) const 
   return names + (found->second.size() == 1 ? " writes to it" : " write to it");
 }
 
-void ExportCatalogue::give_back(const Lease& lease) {
-  const std::lock_guard lock{mutex_};
-  Storage& storage = *lease.storage_;
-  --storage.leases_;
-  if (!lease.writable()) return;
+void ReservationBook::leave(const Lease& lease) {
+  const Storage& storage = *lease.storage_;
   storage.writers_->give_back(lease.writer_.has_value());
   forget_writer(lease);
   if (!lease.writer_) return;
   if (ending_) return storage.reservations_->vanish(*lease.writer_);
   if (!storage.reservations_->leave(*lease.writer_, lease.closed_)) return;
-  if (options_.reservations != nullptr && storage.reservation_key_ != wire::Uuid{}) {
+  if (store_ != nullptr && storage.reservation_key_ != wire::Uuid{}) {
     left_.insert(storage.reservation_key_);
   }
 }
 
-tl::expected<void, std::string> ExportCatalogue::expel(const wire::Uuid& session) {
-  const std::lock_guard one_at_a_time{reservation_mutex_};
-  const bool kept = options_.reservations != nullptr;
-  if (kept) options_.reservations->lock();
+tl::expected<void, std::string> ReservationBook::expel(const wire::Uuid& session) {
+  const std::lock_guard one_at_a_time{one_at_a_time_};
+  const bool kept = store_ != nullptr;
+  if (kept) store_->lock();
   std::unique_lock lock{mutex_};
   for (const auto& [identity, reservations] : reservations_) reservations->expel(session);
   tl::expected<void, std::string> done;
@@ -205,19 +266,18 @@ tl::expected<void, std::string> ExportCatalogue::expel(const wire::Uuid& session
     if (!each) done = std::move(each);
   }
   lock.unlock();
-  if (kept) options_.reservations->unlock();
+  if (kept) store_->unlock();
   return done;
 }
 
 /// `lock` holds mutex_, and is released meanwhile.
-tl::expected<void, std::string> ExportCatalogue::expel_from(WriterReservations& reservations,
+tl::expected<void, std::string> ReservationBook::expel_from(WriterReservations& reservations,
                                                             const wire::Uuid& key,
-                                                            const wire::Uuid& session,
-                                                            std::unique_lock<std::mutex>& lock) {
-  const bool kept = options_.reservations != nullptr && key != wire::Uuid{};
+                                                            const wire::Uuid& session, Lock& lock) {
+  const bool kept = store_ != nullptr && key != wire::Uuid{};
   if (kept && !reservations.anybody_there()) {  // another server may have had it meanwhile
     lock.unlock();
-    auto known = options_.reservations->load(key);
+    auto known = store_->load(key);
     lock.lock();
     if (!known) return tl::unexpected(known.error());
     if (known->origin != 0 && !reservations.anybody_there())
@@ -227,35 +287,34 @@ tl::expected<void, std::string> ExportCatalogue::expel_from(WriterReservations& 
   return save(reservations, key, lock);
 }
 
-bool ExportCatalogue::has_left() const {
+bool ReservationBook::has_left() const {
   const std::lock_guard lock{mutex_};
   return !left_.empty();
 }
 
-void ExportCatalogue::record_left() {
-  const std::lock_guard one_at_a_time{reservation_mutex_};
-  options_.reservations->lock();
+void ReservationBook::record_left() {
+  const std::lock_guard one_at_a_time{one_at_a_time_};
+  store_->lock();
   std::unique_lock lock{mutex_};
   for (const wire::Uuid& key : std::set<wire::Uuid>{left_}) {
     if (!left_.contains(key)) continue;
     const auto saved = record_left_of(*reservations_by_key_.at(key), key, lock);
     if (saved) continue;
-    if (options_.log) {
-      options_.log(rtrs::LogLevel::error, "cannot record who writes no more, " + saved.error() +
-                                              ": it is tried again before somebody writes");
+    if (log_) {
+      log_(rtrs::LogLevel::error, "cannot record who writes no more, " + saved.error() +
+                                      ": it is tried again before somebody writes");
     }
   }
   lock.unlock();
-  options_.reservations->unlock();
+  store_->unlock();
 }
 
-tl::expected<void, std::string> ExportCatalogue::record_left_of(
-    const WriterReservations& reservations, const wire::Uuid& key,
-    std::unique_lock<std::mutex>& lock) {
+tl::expected<void, std::string> ReservationBook::record_left_of(
+    const WriterReservations& reservations, const wire::Uuid& key, Lock& lock) {
   if (reservations.anybody_there()) return save(reservations, key, lock);
   // Another server may have the storage now.
   lock.unlock();
-  const auto known = options_.reservations->load(key);
+  const auto known = store_->load(key);
   lock.lock();
   if (!known) return tl::unexpected(known.error());
   const WriterRecord& mine = reservations.record();
@@ -265,7 +324,7 @@ tl::expected<void, std::string> ExportCatalogue::record_left_of(
   return {};
 }
 
-void ExportCatalogue::end() {
+void ReservationBook::end() {
   const std::lock_guard lock{mutex_};
   ending_ = true;
 }

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "bridge/server/storage_table.hpp"
+
+#include <cerrno>
+#include <utility>
+
+#include "rdma/core/plant.hpp"
+
+namespace rnbd {
+
+Lease::~Lease() {
+  if (storage_ != nullptr) table_.give_back(*this);
+}
+
+namespace {
+
+/// Removes the entries of files that are closed.
+template <class Map>
+void forget_expired(Map& map) {
+  std::erase_if(map, [](const auto& entry) { return entry.second.expired(); });
+}
+
+}  // namespace
+
+BackendOptions StorageTable::backend_options(bool read_only) const {
+  BackendOptions options;
+  options.read_only = read_only;
+  options.direct = options_.direct;
+  options.use_uring = options_.use_uring;
+  options.make_files = options_.make_files;
+  options.queues = options_.queues;
+  options.log = options_.log;
+  options.on_loss = options_.on_loss;
+  return options;
+}
+
+tl::expected<std::shared_ptr<Storage>, Failure> StorageTable::open(
+    const std::string& storage, const BackendOptions& options,
+    const std::optional<FileIdentity>& identity, bool permanent) {
+  auto backend = options_.open(storage, options);
+  if (!backend) return tl::unexpected(backend.error());
+  auto geometry = geometry_of((*backend)->info(), options.read_only);
+  if (!geometry) return tl::unexpected(Failure{EINVAL, storage + ": " + geometry.error()});
+  const auto admission = reservations_.admit(**backend, options.read_only);
+  const auto seat = seat_of(admission.key);
+  const std::lock_guard lock{mutex_};
+  auto opened = std::make_shared<Storage>(std::move(*backend), *geometry, permanent);
+  opened->identity_ = identity;
+  opened->seat_ = seat;
+  reservations_.attach(*opened, admission);
+  if (identity) {
+    forget_expired(files_);
+    files_[FileKey{*identity, !geometry->read_only}] = opened;
+  }
+  return opened;
+}
+
+std::shared_ptr<Storage> StorageTable::already_open(const FileIdentity& identity, bool writable) {
+  const std::lock_guard lock{mutex_};
+  for (const bool open_for_writing : {true, false}) {
+    if (writable && !open_for_writing) break;
+    const auto known = files_.find(FileKey{identity, open_for_writing});
+    if (known == files_.end()) continue;
+    auto storage = known->second.lock();
+    // Another device may have got the number of one that was taken away.
+    if (storage != nullptr && storage->backend().whereabouts() != Whereabouts::gone) return storage;
+  }
+  return nullptr;
+}
+
+/// May block. Looked up once: from then on this server knows best.
+std::shared_ptr<mirror::Seat> StorageTable::seat_of(const wire::Uuid& key) {
+  if (options_.members == nullptr || key == wire::Uuid{}) return nullptr;
+  {
+    const std::lock_guard lock{mutex_};
+    if (const auto known = seats_.find(key); known != seats_.end()) return known->second;
+  }
+  // An unknown epoch is that of this life only.
+  const std::uint64_t epoch =
+      options_.volatile_epoch != 0 ? options_.volatile_epoch : reservations_.life();
+  auto seat = std::make_shared<mirror::Seat>(options_.members, key, epoch);
+  seat->load();
+  const std::lock_guard lock{mutex_};
+  return seats_.emplace(key, std::move(seat)).first->second;
+}
+
+// ---- Leases -------------------------------------------------------------------------------------
+
+tl::expected<Lease, int> StorageTable::lease(std::shared_ptr<Storage> storage,
+                                             const Geometry& geometry, const Access& access) {
+  const bool writes = access.mode != wire::AccessMode::read_only;
+  const std::lock_guard lock{mutex_};
+  if (writes && geometry.read_only) return tl::unexpected(EROFS);
+  const bool unclaimed = access.unclaimed && !RTRS_PLANTED(opening_claims);
+  if (writes && !unclaimed) {
+    if (const int error = reservations_.take(*storage, access)) return tl::unexpected(error);
+  }
+  ++storage->leases_;
+  return Lease{*this, std::move(storage), geometry, access.mode, writes && unclaimed};
+}
+
+void StorageTable::give_back(const Lease& lease) {
+  const std::lock_guard lock{mutex_};
+  --lease.storage_->leases_;
+  if (lease.writable()) reservations_.leave(lease);
+}
+
+void StorageTable::close(std::shared_ptr<Storage> storage) {
+  // A storage that is no file stays open as long as the server runs.
+  const auto mutex = storage->identity_ ? lock_of(*storage->identity_) : nullptr;
+  std::unique_lock<std::mutex> one_at_a_time;
+  if (mutex != nullptr) one_at_a_time = std::unique_lock{*mutex};
+  storage.reset();
+}
+
+std::shared_ptr<std::mutex> StorageTable::lock_of(const FileIdentity& identity) {
+  const std::lock_guard lock{mutex_};
+  forget_expired(file_locks_);
+  std::weak_ptr<std::mutex>& known = file_locks_[identity];
+  auto mutex = known.lock();
+  if (mutex == nullptr) known = mutex = std::make_shared<std::mutex>();
+  return mutex;
+}
+
+}  // namespace rnbd
