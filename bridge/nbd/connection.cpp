@@ -28,15 +28,9 @@ constexpr std::size_t kSmallRead = 1024;
 constexpr int kReadsPerTurn = 8;
 /// For wait_for_request(). The worker's other work waits for this long at most.
 constexpr std::chrono::microseconds kRequestWait{10'000};
-/// For one_under_way(): a client that begins to send more at a time loses that once.
-constexpr unsigned kUsual = 16;
 /// For the requests of a client that has gone. A cancelled request may still be carried out, and
 /// keeps its device open.
 constexpr std::chrono::seconds kGrace{2};
-constexpr std::size_t kMaxInFlight = 256;
-constexpr std::size_t kMaxMemory = 64 * 1024 * 1024;  ///< bytes; the last request may exceed it
-/// Bytes that every connection has for itself: enough for many small requests.
-constexpr std::size_t kOwnMemory = 1024 * 1024;
 constexpr std::size_t kOwnCalls = 1;
 
 }  // namespace
@@ -50,10 +44,11 @@ Connection::Connection(Worker& worker, int socket, Agreement agreement, rtrs::La
       log_{log},
       staging_{std::make_unique_for_overwrite<std::byte[]>(kStaging)},
       read_size_{kStaging},
-      memory_{worker.pool().memory, kOwnMemory},
+      requests_{this, worker.buffers(), worker.pool().memory},
+      commands_{agreement_, requests_},
       calls_{worker.pool().more_calls, kOwnCalls},
-      meter_{worker.pool().meters.meter(agreement_.device->name(), &worker)},
-      traced_name_{agreement_.device->name().c_str()} {
+      meter_{agreement_.device->name(),
+             worker.pool().meters.meter(agreement_.device->name(), &worker), log_} {
   const timeval limit{.tv_sec = 0, .tv_usec = kRequestWait.count()};
   ::setsockopt(socket, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
 }
@@ -90,8 +85,7 @@ bool Connection::wait_for_request() {
 }
 
 bool Connection::one_under_way() const {
-  return in_flight_ == 1 && singles_ >= kUsual && reading() && replies_.empty() && !more_ &&
-         !left();
+  return requests_.is_single() && reading() && replies_.empty() && !more_ && !left();
 }
 
 short Connection::events() const {
@@ -161,7 +155,7 @@ void Connection::parse() {
       continue;
     }
     if (releasing_ || size < sizeof(RequestHeader)) break;
-    if (!has_room()) {
+    if (!requests_.has_room()) {
       crowded_ = true;
       break;
     }
@@ -172,13 +166,6 @@ void Connection::parse() {
   }
   staged_ -= used;
   if (used > 0 && staged_ > 0) std::memmove(staging_.get(), staging_.get() + used, staged_);
-}
-
-/// Whether one more request may begin. It always may while none is under way; otherwise the end of
-/// one that is leads here again.
-bool Connection::has_room() const {
-  if (in_flight_ == 0) return true;
-  return in_flight_ < kMaxInFlight && memory_.has() < kMaxMemory && memory_.may_grow();
 }
 
 /// False: the rest is still to come.
@@ -206,7 +193,7 @@ void Connection::begin(const RequestHeader& header) {
     if (watched()) agreement_.watched->goodbye = true;
     return drain();
   }
-  Request& request = *take_request();
+  Request& request = requests_.take();
   request.command = command;
   request.flags = header.flags;
   request.cookie = header.cookie;
@@ -217,7 +204,7 @@ void Connection::begin(const RequestHeader& header) {
   read_size_ = request.length > kLargePayload ? kSmallRead : kStaging;
   if (request.length > BlockSizes{}.maximum) {
     request.error = EINVAL;
-  } else if (!take_buffer(request, request.length)) {
+  } else if (!requests_.take_buffer(request, request.length)) {
     request.error = ENOMEM;
   }
   if (request.error != 0) read_size_ = kStaging;  // the payload is not needed
@@ -233,34 +220,9 @@ void Connection::break_off(const std::string& why) {
 
 // ---- Requests -----------------------------------------------------------------------------------
 
-Request* Connection::take_request() {
-  if (free_ == nullptr) {
-    free_ = &requests_.emplace_back();
-    free_->connection = this;
-    free_->job.context = free_;
-  }
-  singles_ = ++in_flight_ == 1 ? singles_ + 1 : 0;
-  Request* const request = free_;
-  free_ = request->next;
-  return request;
-}
-
-/// False: there is no memory.
-bool Connection::take_buffer(Request& request, std::size_t bytes) {
-  request.buffer = worker_.take_buffer(bytes);
-  memory_.take(request.buffer.size);
-  return request.buffer.size != 0;
-}
-
 void Connection::recycle(Request& request) {
-  end_metering(request, EINTR);  // its answer will not be sent
-  memory_.give_back(request.buffer.size);
-  worker_.give_back(std::move(request.buffer));
-  request.buffer = {};
-  request.state = Request::State::free;
-  request.next = free_;
-  free_ = &request;
-  --in_flight_;
+  meter_.end(request, EINTR);  // its answer will not be sent
+  requests_.give_back(request);
 }
 
 void Connection::send() {
@@ -283,29 +245,19 @@ void Connection::hang_up() {
   drain();
   replies_ = {};
   waiting_.clear();
-  for (Request& request : requests_) {
+  for (Request& request : requests_.all()) {
     const bool idle =
         request.state == Request::State::answered || request.state == Request::State::waiting;
     if (idle) recycle(request);
   }
   // The session counts cancelled writes: the next user of the device waits for them.
-  if (changing()) give_up();
-}
-
-/// Whether requests in flight may still change the device.
-bool Connection::changing() const {
-  return std::any_of(requests_.begin(), requests_.end(), [](const Request& request) {
-    const bool runs =
-        request.state == Request::State::on_lane || request.state == Request::State::blocking;
-    return runs && (request.command == Command::write || request.command == Command::trim ||
-                    request.command == Command::write_zeroes);
-  });
+  if (requests_.are_changing()) give_up();
 }
 
 void Connection::give_up() {
   hang_up();
   if (given_up_.exchange(true)) return;  // calls look at it
-  for (Request& request : requests_) {
+  for (Request& request : requests_.all()) {
     if (request.state != Request::State::on_lane) continue;
     if (!lane_->cancel(request.job)) continue;  // it has ended, and the lane returns it
     agreement_.device->end(request.transfer, request.begun, EINTR);

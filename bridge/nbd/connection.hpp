@@ -10,11 +10,13 @@
 #include <memory>
 #include <string>
 
-#include "bridge/metrics/meter.hpp"
 #include "bridge/nbd/budget.hpp"
+#include "bridge/nbd/commands.hpp"
 #include "bridge/nbd/handshake.hpp"
 #include "bridge/nbd/replies.hpp"
 #include "bridge/nbd/request.hpp"
+#include "bridge/nbd/request_meter.hpp"
+#include "bridge/nbd/requests.hpp"
 #include "rdma/transport/tcp/stream.hpp"
 
 namespace rnbd::nbd {
@@ -46,7 +48,8 @@ class Connection {
   bool wait_for_request();
   /// Nothing is under way, and nothing is left to send.
   bool at_rest() const {
-    return reading() && in_flight_ == 0 && replies_.empty() && !more() && !stream_.has_unsent();
+    return reading() && requests_.in_flight() == 0 && replies_.empty() && !more() &&
+           !stream_.has_unsent();
   }
   /// One request is on the lane, as has been usual lately, and nothing else is to be done.
   bool one_under_way() const;
@@ -83,7 +86,7 @@ class Connection {
   std::chrono::steady_clock::time_point given_up_at() const { return given_up_at_; }
   /// Nothing is under way any more, and nothing more will come.
   bool finished() const {
-    return (intake_ != Intake::open || releasing_) && in_flight_ == 0 &&
+    return (intake_ != Intake::open || releasing_) && requests_.in_flight() == 0 &&
            (left() || !stream_.has_unsent());
   }
   bool releasing() const { return releasing_; }
@@ -103,7 +106,6 @@ class Connection {
     return intake_ == Intake::open && !crowded_ &&
            (!releasing_ || arriving_ != nullptr);  // of one that has begun
   }
-  bool has_room() const;
   void receive(int flags);
   bool receive_once(int flags, std::size_t& room, std::size_t& received);
   void parse();
@@ -111,25 +113,13 @@ class Connection {
   void end_payload();
   void begin(const RequestHeader& header);
   void break_off(const std::string& why);
-  Request* take_request();
-  bool take_buffer(Request& request, std::size_t bytes);
   void recycle(Request& request);
-  bool changing() const;
 
   // execution.cpp: carries requests out
   void execute(Request& request);
-  int prepare(Request& request);
-  int prepare_change(Request& request);
   void call(Request& request);
   void start_calls();
-  int make_call(Request& request, const Interrupt& interrupt);
-  int ask_extents(Request& request, const Interrupt& interrupt);
   void answer(Request& request, int error);
-  void report(const Request& request, int error);
-  bool inside(const Request& request) const;
-  bool offered(const Request& request) const;
-  void begin_metering(Request& request);
-  void end_metering(Request& request, int error);
 
   Worker& worker_;
   Agreement agreement_;
@@ -151,19 +141,12 @@ class Connection {
   Request* arriving_ = nullptr;  ///< with an error: its payload is thrown away
   std::size_t arrived_ = 0;      ///< bytes of its payload
 
-  std::deque<Request> requests_;
-  Request* free_ = nullptr;
-  std::size_t in_flight_ = 0;
-  unsigned singles_ = 0;          ///< requests in a row that came one at a time
-  Share memory_;                  ///< bytes of their buffers
+  Requests requests_;
+  Commands commands_;
   Share calls_;                   ///< that are made
   std::deque<Request*> waiting_;  ///< for a call to end, in order
   Replies replies_;
-  const std::shared_ptr<Meter> meter_;  ///< of its device and its worker
-  const char* const traced_name_;       ///< the device's, for probes
-
-  std::chrono::steady_clock::time_point reported_{};
-  std::uint64_t unreported_ = 0;
+  RequestMeter meter_;
 };
 
 }  // namespace rnbd::nbd

@@ -50,6 +50,11 @@ struct Request {
   Request* next = nullptr;                           ///< in the list that its state implies
 
   std::byte* payload() const { return buffer.data(); }
+  /// It changes what the device holds.
+  bool changes() const {
+    return command == Command::write || command == Command::trim ||
+           command == Command::write_zeroes;
+  }
 };
 
 }  // namespace rnbd::nbd

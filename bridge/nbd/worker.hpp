@@ -46,8 +46,8 @@ class Worker {
 
   /// The pool that its connections share with those of other workers.
   Pool& pool() const { return pool_; }
-  BufferPool::Buffer take_buffer(std::size_t bytes) { return buffers_.take(bytes); }
-  void give_back(BufferPool::Buffer buffer) { buffers_.give_back(std::move(buffer)); }
+  /// For the data of its connections' requests.
+  BufferPool& buffers() { return buffers_; }
   /// Starts the request's job; it leaves with the others of this turn.
   void start(Request& request);
   /// Makes a call that may wait on another thread; its connection learns of the end.

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The commands of an NBD client, in the words of a device.
+#pragma once
+
+#include "bridge/nbd/handshake.hpp"
+#include "bridge/nbd/request.hpp"
+#include "bridge/nbd/requests.hpp"
+
+namespace rnbd::nbd {
+
+/// Checks requests against what the client was told, and has the device carry them out.
+///
+/// Threads: that of its connection; call() any.
+/// Source:  the NBD protocol, transmission.
+class Commands {
+ public:
+  Commands(const Agreement& agreement, Requests& requests)
+      : agreement_{agreement}, requests_{requests} {}
+
+  /// 0: `transfer` has been begun. EAGAIN: it takes a call(). Otherwise the answer.
+  int prepare(Request& request);
+  /// Carries the request out, and may wait. Returns an errno or 0.
+  int call(Request& request, const Interrupt& interrupt);
+
+ private:
+  int prepare_change(Request& request);
+  bool offered(const Request& request) const;
+  bool inside(const Request& request) const;
+  int ask_extents(Request& request, const Interrupt& interrupt);
+
+  const Agreement& agreement_;
+  Requests& requests_;
+};
+
+}  // namespace rnbd::nbd
