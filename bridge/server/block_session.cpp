@@ -7,11 +7,12 @@
 #include <utility>
 
 #include "bridge/protocol/printable.hpp"
+#include "bridge/server/answer.hpp"
 #include "bridge/server/brick_client.hpp"
-#include "bridge/server/io_context.hpp"
 #include "rdma/core/plant.hpp"
 
 namespace rnbd {
+
 BlockSession::BlockSession(SessionFacts facts, ExportCatalogue& catalogue, QueueTable& queues,
                            const Surroundings& surroundings)
     : facts_{std::move(facts)},
@@ -28,6 +29,9 @@ BlockSession::BlockSession(SessionFacts facts, ExportCatalogue& catalogue, Queue
       steps_{parts_},
       open_{parts_, steps_},
       claim_{parts_, steps_},
+      io_{facts_,        devices_,
+          surroundings_, queues_.reactor(),
+          log_,          [this](Device& device) { finish_close(device); }},
       brick_{facts_, devices_, surroundings_, queues_.reactor(),
              [this](Device& device) { finish_close(device); }},
       member_{facts_,
@@ -36,14 +40,8 @@ BlockSession::BlockSession(SessionFacts facts, ExportCatalogue& catalogue, Queue
               queues_.reactor(),
               log_,
               [this](rtrs::ServerRequest& request, Device& device, const IoPlan& plan) {
-                IoContext& io = take_context(request, device, plan);
-                return [this, &io](int error) { complete(io, error); };
-              }},
-      throttle_{in_force(facts_.throttle, surroundings_)},
-      flow_{queues_.reactor()} {
-  // All of them now, so that no I/O pays for it.
-  for (std::size_t n = 0; n < facts_.queue_depth; n += kContextsPerBlock) add_contexts();
-}
+                return io_.begin(request, device, plan);
+              }} {}
 
 BlockSession::~BlockSession() {
   for (const auto& device : devices_.slots()) {
@@ -58,7 +56,7 @@ void BlockSession::on_request(rtrs::ServerRequest& request) {
   if (!type) return finish(request, EINVAL);
   switch (*type) {
     case wire::MessageType::io:
-      return io(request, Turn::not_yet);
+      return io_.io(request);
     case wire::MessageType::session_info:
       return session_info(request);
     case wire::MessageType::open:
@@ -95,7 +93,7 @@ void BlockSession::close(rtrs::ServerRequest& request) {
   numbers_.close(device->name, device->newest_number);
   device->closing = device->watched = true;
   if (RTRS_PLANTED(close_too_early) && device->running > 0) return finish(request, 0);
-  end_waiting(*device);
+  io_.end_waiting(*device);
   device->closers.push_back(&request);
   if (device->running + device->waiting == 0) finish_close(*device);
 }

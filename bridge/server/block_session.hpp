@@ -2,18 +2,14 @@
 // One client's RNBD session: its open devices, and the handler of each of its messages.
 #pragma once
 
-#include <chrono>
-#include <cstdint>
 #include <memory>
-#include <string>
-#include <vector>
 
 #include "bridge/protocol/messages.hpp"
 #include "bridge/server/answer.hpp"
 #include "bridge/server/brick_messages.hpp"
 #include "bridge/server/catalogue.hpp"
 #include "bridge/server/claim_messages.hpp"
-#include "bridge/server/io_plan.hpp"
+#include "bridge/server/io_requests.hpp"
 #include "bridge/server/member_messages.hpp"
 #include "bridge/server/message_order.hpp"
 #include "bridge/server/open_messages.hpp"
@@ -25,7 +21,6 @@
 #include "bridge/server/session_log.hpp"
 #include "bridge/server/session_parts.hpp"
 #include "bridge/server/surroundings.hpp"
-#include "bridge/server/throttle.hpp"
 #include "rdma/core/server/request.hpp"
 #include "rdma/core/time.hpp"
 
@@ -51,9 +46,8 @@ class BlockSession {
 
   const SessionFacts& facts() const { return facts_; }
   const OpenTable& devices() const { return devices_; }
-  /// The age of the device's oldest request under way. For an untimed request, it counts from the
-  /// first call of this function that found it.
-  rtrs::Duration oldest_of(const Device& device);
+  /// As IoRequests::oldest_of().
+  rtrs::Duration oldest_of(const Device& device) { return io_.oldest_of(device); }
   /// True if this session has the right to write to the storage.
   bool writes_to(const WriterCount* storage) const;
   /// Keeps the token until all present requests to this storage have ended, except those of one
@@ -61,48 +55,17 @@ class BlockSession {
   void drain(const WriterCount* storage, const Device* but, const std::shared_ptr<void>& token);
 
  private:
-  struct IoContext;
-  static constexpr std::size_t kContextsPerBlock = 64;
-
-  // block_session.cpp: rare messages
   void session_info(rtrs::ServerRequest& request);
   void close(rtrs::ServerRequest& request);
   void finish_close(Device& device);
   void record_leaving();
   void release(Device& device);
 
-  // block_session_limits.cpp: limits of operations and bytes per second
-  enum class Turn : std::uint8_t { not_yet, come };
-  using PacedHandler = void (BlockSession::*)(rtrs::ServerRequest& request, Turn turn);
-  bool is_limited(const Device& device) const {
-    return (throttle_ != nullptr && throttle_->is_limited()) ||
-           (device.throttle != nullptr && device.throttle->is_limited());
-  }
-  bool admit(rtrs::ServerRequest& request, Device& device, std::uint64_t bytes, PacedHandler again);
-  bool pass(IoContext& io);
-  static void on_turn(ThrottledRequest& request);
-  void turn(IoContext& io);
-  void end_waiting(Device& device);
-
-  // block_session_io.cpp: the data path
-  void io(rtrs::ServerRequest& request, Turn turn);
-  IoContext& take_free_context();
-  void give_back(IoContext& io);
-  void member_io(rtrs::ServerRequest& request, Device& device, const IoPlan& plan);
-  IoContext& take_context(rtrs::ServerRequest& request, Device& device, const IoPlan& plan);
-  void submit(IoContext& io);
-  static void on_step_done(BackendRequest& backend, int error);
-  void complete(IoContext& io, int error);
-  void report(Device& device, const IoPlan& plan, int error);
-  void add_contexts();
-
   // block_session_extension.cpp: messages between rnbdkit peers
   void extension(rtrs::ServerRequest& request, wire::MessageType type);
   void list_exports(rtrs::ServerRequest& request);
   void directory(rtrs::ServerRequest& request);
   void who(rtrs::ServerRequest& request);
-  void block_status(rtrs::ServerRequest& request, Turn turn);
-  void cache(rtrs::ServerRequest& request, Turn turn);
 
   SessionFacts facts_;
   ExportCatalogue& catalogue_;
@@ -116,12 +79,9 @@ class BlockSession {
   OpeningSteps steps_;
   OpenMessages open_;
   ClaimMessages claim_;
+  IoRequests io_;
   BrickMessages brick_;
   MemberMessages member_;
-  std::shared_ptr<Throttle> throttle_;  ///< of the session; null: it has none
-  ThrottleFlow flow_;                   ///< in throttle_
-  std::vector<std::unique_ptr<IoContext[]>> context_blocks_;
-  IoContext* free_contexts_ = nullptr;
 };
 
 }  // namespace rnbd

@@ -5,13 +5,13 @@
 #include <cstdint>
 #include <vector>
 
-#include "bridge/server/block_session.hpp"
+#include "bridge/server/io_requests.hpp"
 #include "bridge/server/throttle.hpp"
 
 namespace rnbd {
 
 /// `next` is also of the free ones.
-struct BlockSession::IoContext : ThrottledRequest {
+struct IoRequests::IoContext : ThrottledRequest {
   enum class Step : std::uint8_t {
     limit_of_session,
     limit_of_export,
@@ -21,7 +21,7 @@ struct BlockSession::IoContext : ThrottledRequest {
   };
 
   BackendRequest backend;
-  BlockSession* session = nullptr;
+  IoRequests* owner = nullptr;
   rtrs::ServerRequest* request = nullptr;
   Device* device = nullptr;
   IoPlan plan;

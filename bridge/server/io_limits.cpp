@@ -4,13 +4,14 @@
 #include <cerrno>
 #include <utility>
 
+#include "bridge/server/answer.hpp"
 #include "bridge/server/io_context.hpp"
 
 namespace rnbd {
 
 /// False: it waits, and `again` is called with it later.
-bool BlockSession::admit(rtrs::ServerRequest& request, Device& device, std::uint64_t bytes,
-                         PacedHandler again) {
+bool IoRequests::admit(rtrs::ServerRequest& request, Device& device, std::uint64_t bytes,
+                       PacedHandler again) {
   IoContext& io = take_free_context();
   io.request = &request;
   io.device = &device;
@@ -23,7 +24,7 @@ bool BlockSession::admit(rtrs::ServerRequest& request, Device& device, std::uint
 }
 
 /// False: it waits at one of the limits.
-bool BlockSession::pass(IoContext& io) {
+bool IoRequests::pass(IoContext& io) {
   Device& device = *io.device;
   if (io.step == IoContext::Step::limit_of_session && throttle_ != nullptr &&
       throttle_->is_limited() && !throttle_->admit(flow_, io, surroundings_)) {
@@ -39,20 +40,20 @@ bool BlockSession::pass(IoContext& io) {
   return false;
 }
 
-void BlockSession::on_turn(ThrottledRequest& request) {
+void IoRequests::on_turn(ThrottledRequest& request) {
   auto& io = static_cast<IoContext&>(request);
-  io.session->turn(io);
+  io.owner->turn(io);
 }
 
 /// A device that closes waits for those that another reactor's timer has let go on.
-void BlockSession::turn(IoContext& io) {
+void IoRequests::turn(IoContext& io) {
   Device& device = *io.device;
   rtrs::ServerRequest& request = *io.request;
   --device.waiting;
   if (device.closing) {
     give_back(io);
     finish(request, ENOTCONN);
-    if (device.running + device.waiting == 0) finish_close(device);
+    if (device.running + device.waiting == 0) close_(device);
     return;
   }
   const bool second = io.step == IoContext::Step::limit_of_session;
@@ -64,7 +65,7 @@ void BlockSession::turn(IoContext& io) {
 }
 
 /// Their answers are not needed any more.
-void BlockSession::end_waiting(Device& device) {
+void IoRequests::end_waiting(Device& device) {
   const auto end = [&](Throttle* throttle, ThrottleFlow& flow) {
     if (throttle == nullptr) return;
     ThrottledRequest* next = throttle->take_back(flow, [&](const ThrottledRequest& each) {

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "bridge/protocol/printable.hpp"
+#include "bridge/server/answer.hpp"
 #include "bridge/server/io_context.hpp"
 #include "rdma/core/plant.hpp"
 #include "rdma/wire/probe.hpp"
@@ -62,30 +63,53 @@ bool may_write(const Device& device) {
 
 }  // namespace
 
-void BlockSession::add_contexts() {
+IoRequests::IoRequests(const SessionFacts& facts, const OpenTable& devices,
+                       const Surroundings& surroundings, rtrs::Reactor* reactor,
+                       const SessionLog& log, std::function<void(Device& device)> close)
+    : facts_{facts},
+      devices_{devices},
+      surroundings_{surroundings},
+      reactor_{reactor},
+      log_{log},
+      close_{std::move(close)},
+      throttle_{in_force(facts_.throttle, surroundings_)},
+      flow_{reactor_} {
+  // All of them now, so that no I/O pays for it.
+  for (std::size_t n = 0; n < facts_.queue_depth; n += kContextsPerBlock) add_contexts();
+}
+
+IoRequests::~IoRequests() = default;
+
+IoRequests::Ending IoRequests::begin(rtrs::ServerRequest& request, Device& device,
+                                     const IoPlan& plan) {
+  IoContext& io = take_context(request, device, plan);
+  return [this, &io](int error) { complete(io, error); };
+}
+
+void IoRequests::add_contexts() {
   context_blocks_.push_back(std::make_unique<IoContext[]>(kContextsPerBlock));
   for (std::size_t n = kContextsPerBlock; n-- > 0;) {
     IoContext& io = context_blocks_.back()[n];
-    io.session = this;
-    io.backend.done = &BlockSession::on_step_done;
+    io.owner = this;
+    io.backend.done = &IoRequests::on_step_done;
     io.backend.context = &io;
-    io.go_on = &BlockSession::on_turn;
+    io.go_on = &IoRequests::on_turn;
     give_back(io);
   }
 }
 
-void BlockSession::give_back(IoContext& io) {
+void IoRequests::give_back(IoContext& io) {
   io.device = nullptr;
   io.next = std::exchange(free_contexts_, &io);
 }
 
-void BlockSession::io(rtrs::ServerRequest& request, Turn turn) {
+void IoRequests::io(rtrs::ServerRequest& request, Turn turn) {
   const auto message = wire::decode_io(request.message);
   if (!message) return finish(request, EINVAL);
   Device* device = devices_.usable(message->device_id);
   if (device == nullptr) return finish(request, ENOTCONN);
   const bool waits = turn == Turn::not_yet && is_limited(*device) &&
-                     !admit(request, *device, request.data.size(), &BlockSession::io);
+                     !admit(request, *device, request.data.size(), &IoRequests::io);
   if (waits) return;
   const IoPlan plan = plan_io(*message, request.is_read, request.data.size(), device->geometry(),
                               {may_write(*device), facts_.extensions, device->is_served()});
@@ -96,7 +120,7 @@ void BlockSession::io(rtrs::ServerRequest& request, Turn turn) {
 
 /// Serves the session that has claimed the member. A change of a region that is not in the activity
 /// log waits until it is there.
-void BlockSession::member_io(rtrs::ServerRequest& request, Device& device, const IoPlan& plan) {
+void IoRequests::member_io(rtrs::ServerRequest& request, Device& device, const IoPlan& plan) {
   mirror::Seat& seat = *device.seat;
   const bool reads = plan.operation == BackendOperation::read;
   if (seat.taken() && !device.is_served() && !(reads && device.is_guest()))
@@ -110,7 +134,7 @@ void BlockSession::member_io(rtrs::ServerRequest& request, Device& device, const
   IoContext& io = take_context(request, device, plan);
   if (int error = seat.write(device.mirror_session, regions->first, regions->second))
     return complete(io, error);
-  seat.keep(surroundings_, queues_.reactor(), [this, &io, regions](int error) {
+  seat.keep(surroundings_, reactor_, [this, &io, regions](int error) {
     mirror::Seat& its = *io.device->seat;
     if (error == 0 && !io.device->is_served()) error = ESTALE;
     if (error != 0) return complete(io, error);
@@ -119,15 +143,15 @@ void BlockSession::member_io(rtrs::ServerRequest& request, Device& device, const
   });
 }
 
-BlockSession::IoContext& BlockSession::take_free_context() {
+IoRequests::IoContext& IoRequests::take_free_context() {
   if (free_contexts_ == nullptr) add_contexts();  // only if more run than the queue depth allows
   IoContext& io = *free_contexts_;
   free_contexts_ = static_cast<IoContext*>(io.next);
   return io;
 }
 
-BlockSession::IoContext& BlockSession::take_context(rtrs::ServerRequest& request, Device& device,
-                                                    const IoPlan& plan) {
+IoRequests::IoContext& IoRequests::take_context(rtrs::ServerRequest& request, Device& device,
+                                                const IoPlan& plan) {
   IoContext& io = take_free_context();
   io.request = &request;
   io.device = &device;
@@ -142,7 +166,7 @@ BlockSession::IoContext& BlockSession::take_context(rtrs::ServerRequest& request
 }
 
 /// May complete the whole request before it returns.
-void BlockSession::submit(IoContext& io) {
+void IoRequests::submit(IoContext& io) {
   BackendRequest& backend = io.backend;
   if (io.step == IoContext::Step::operation) {
     const IoPlan& plan = io.plan;
@@ -163,21 +187,21 @@ void BlockSession::submit(IoContext& io) {
   io.device->queue.submit(backend);
 }
 
-void BlockSession::on_step_done(BackendRequest& backend, int error) {
+void IoRequests::on_step_done(BackendRequest& backend, int error) {
   IoContext& io = *static_cast<IoContext*>(backend.context);
   if (error == 0 && io.step == IoContext::Step::flush_before) {
     io.step = IoContext::Step::operation;
-    return io.session->submit(io);
+    return io.owner->submit(io);
   }
   if (error == 0 && io.step == IoContext::Step::operation && io.plan.flush_after) {
     io.step = IoContext::Step::flush_after;
-    return io.session->submit(io);
+    return io.owner->submit(io);
   }
-  io.session->complete(io, error);
+  io.owner->complete(io, error);
 }
 
 /// Storage that fails, fails often: the first failure of a device is told, the 10th, the 100th ...
-void BlockSession::report(Device& device, const IoPlan& plan, int error) {
+void IoRequests::report(Device& device, const IoPlan& plan, int error) {
   std::uint64_t told = 1;
   for (++device.failures; told < device.failures;) told *= 10;
   if (told != device.failures) return;
@@ -195,7 +219,7 @@ void BlockSession::report(Device& device, const IoPlan& plan, int error) {
 
 /// The answer may end the session, so nothing of it is touched afterwards, except while a CLOSE
 /// waits, which keeps it.
-void BlockSession::complete(IoContext& io, int error) {
+void IoRequests::complete(IoContext& io, int error) {
   rtrs::ServerRequest& request = *io.request;
   Device& device = *io.device;
   if (error == 0 && io.plan.operation == BackendOperation::extents)
@@ -213,11 +237,11 @@ void BlockSession::complete(IoContext& io, int error) {
   std::vector<std::shared_ptr<void>> drained;
   if (at_rest) drained.swap(device.drainers);
   finish(request, error);
-  if (close_now) finish_close(device);
+  if (close_now) close_(device);
 }
 
 /// Few are timed, so that the others count from the first look.
-rtrs::Duration BlockSession::oldest_of(const Device& device) {
+rtrs::Duration IoRequests::oldest_of(const Device& device) {
   const std::uint64_t now = surroundings_.now();
   std::uint64_t first = now;
   for (const auto& block : context_blocks_) {
