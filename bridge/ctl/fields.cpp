@@ -27,7 +27,7 @@ constexpr CtlField kDeviceFields[] = {
     {"users", kNumber, true,
      "How many have it open: NBD clients, the kernel as one; at a server 1 a session."},
     {"openers", kText, false,
-     "Who has a disk of the kernel open: mounts, swap, processes. show looks for them."},
+     "Who has it open: mounts, swap, processes; at a server the session with its address."},
     {"uuid", kText, false, "Its UUID, by which the client knows it again."},
     {"program", kText, false, kMeaningOfProgram},
     {"hostname", kText, true, "At a server the host of the client that has it open."},

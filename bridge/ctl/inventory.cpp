@@ -280,6 +280,7 @@ class ServerRows {
             {"program", program_},
             {"direction", "export"},
             {"trouble", said(its_export, "trouble")}};
+            {"openers", opener_of(device)},
   }
 
   /// An export that nobody has open. Its access is the one that there might be.
@@ -293,11 +294,23 @@ class ServerRows {
             {"direction", "export"},
             {"trouble", said(its_export, "trouble")}};
   }
+            {"openers", ""},
 
   static std::string state_of(const CtlJson& its_export, const char* usual) {
     const std::string state = said_text(its_export, "state");
     return state.empty() || state == "open" ? usual : state;
   }
+  /// "'vm1' (10.0.0.7:40000, 10.0.1.7:40002) rw"
+  std::string opener_of(const CtlJson& device) const {
+    std::string clients;
+    for (const CtlJson& path : paths_of(said(device, "session"))) {
+      clients += (clients.empty() ? "" : ", ") + said_text(path, "client");
+    }
+    return "'" + said_text(device, "session") + "' (" +
+           (clients.empty() ? "no path at present" : clients) + ") " +
+           said_text(device, "access_mode");
+  }
+
 
   CtlJson about_session(const CtlJson& session) const {
     const CtlJson name = said(session, "session");

@@ -83,7 +83,8 @@ constexpr const char* kOpenersHelp =
     "\nWho has it open? `rnbd-ctl show NAME` tells the mounts and processes of this machine that "
     "have"
     "\na disk of the kernel, as openers; so does `list +openers`, which takes time for each disk."
-    "\n`rnbd-ctl server list` tells the hosts that have an export.\n";
+    "\n`rnbd-ctl server show NAME` tells the sessions that have an export, with address and "
+    "access.\n";
 
 /// Words that the tables of words do not have.
 std::string others_about(const CtlAction& help, std::uint32_t verbs) {

@@ -77,6 +77,11 @@ shows() {
   says show.txt '^size: +16M$'
   says show.txt '^tx_sect: +128$'
   says show.txt '^program: +disk0$'
+  ctl server show disk0 >export.txt
+  cat export.txt
+  says export.txt "^openers: +'.*' \\(127.0.0.1:[0-9]+\\) rw$"
+  ctl server show vol1 >unused.txt
+  says unused.txt '^openers: +-$'
   status_of 1 "${ctl_command[@]}" --root "$root" show disk1
   says said "there is no device, session or path 'disk1'"
   status_of 2 "${ctl_command[@]}" --root "$root" show

@@ -119,6 +119,24 @@ TEST_CASE("fields are chosen, added and left out") {
   CHECK(shown("show session web1@store tx_bytes,rx_bytes csv G") == "tx_bytes,rx_bytes\n1.5,0\n");
 }
 
+TEST_CASE("a server tells who has an export open, in each format") {
+  constexpr const char* kOpener = "'db7@here' (10.0.0.7:40000, 10.0.1.7:40002) rw";
+  CHECK(shown("server show vol1 openers") == std::string{"openers:  "} + kOpener + "\n");
+  CHECK(shown("server show vol1 openers csv") == std::string{"openers\n\""} + kOpener + "\"\n");
+  CHECK(CtlJson::parse(shown("server show vol1 json"))["devices"][0]["openers"] == kOpener);
+  CHECK(shown("server show vol1 xml").find(std::string{"<openers>"} + kOpener + "<") !=
+        std::string::npos);
+}
+
+TEST_CASE("an export that nobody has open, or a session without a path, is told as such") {
+  std::vector<CtlReport> reports = three_programs();
+  reports[2].status["paths"] = CtlJson::array();
+  CHECK(take_inventory(reports, {}, CtlSide::server).devices.front()["openers"] ==
+        "'db7@here' (no path at present) rw");
+  reports[2].status["devices"] = CtlJson::array();
+  CHECK(take_inventory(reports, {}, CtlSide::server).devices.front()["openers"] == "");
+}
+
 TEST_CASE("programs find the same columns whatever the rows have") {
   CHECK(shown("server list paths csv")
             .starts_with("sessname,hca_name,hca_port,dst_addr,state,tx_bytes,rx_bytes,inflights,"
