@@ -101,13 +101,14 @@ std::string without_port(const std::string& address) {
   return address.substr(0, std::min(address.rfind(':'), address.size()));
 }
 
-CtlJson kernel_name(const CtlJson& device, const CtlProgram& program,
-                    const std::vector<KernelDevice>& kernel_devices) {
+/// The disk of the kernel that a bridge's device is; null: none.
+const KernelDevice* disk_of(const CtlJson& device, const CtlProgram& program,
+                            const std::vector<KernelDevice>& kernel_devices) {
   const CtlJson uuid = said(device, "uuid");
-  for (const KernelDevice& each : kernel_devices) {
-    if (each.name == program.name && (uuid.is_null() || uuid == each.uuid)) return each.device;
-  }
-  return nullptr;
+  const auto found = std::ranges::find_if(kernel_devices, [&](const KernelDevice& each) {
+    return each.name == program.name && (uuid.is_null() || uuid == each.uuid);
+  });
+  return found != kernel_devices.end() ? &*found : nullptr;
 }
 
 CtlJson path_of_device(const CtlJson& name) {
@@ -143,13 +144,16 @@ class ClientRows {
 
   CtlJson about(const CtlJson& device) const {
     const CtlJson counters = with(counted_, "device", said(device, "device"));
-    const CtlJson name = kernel_name(device, program_, kernel_devices_);
+    const KernelDevice* const disk = disk_of(device, program_, kernel_devices_);
+    const CtlJson name = disk != nullptr ? CtlJson(disk->device) : CtlJson{};
+    // The bridge would write, but the kernel does not while another client does.
+    const bool read_only = disk != nullptr && disk->read_only;
     return {{"sessname", said(status_, "session")},
             {"mapping_path", said(device, "device")},
             {"devname", name},
             {"devpath", path_of_device(name)},
             {"state", state_of(device)},
-            {"access_mode", said(device, "access")},
+            {"access_mode", read_only ? CtlJson("ro") : said(device, "access")},
             {"size", said(device, "size")},
             {"rx_sect", bytes(counters, "read_bytes", kSector)},
             {"tx_sect", bytes(counters, "write_bytes", kSector)},
@@ -276,11 +280,11 @@ class ServerRows {
             {"access_mode", said(device, "access_mode")},
             {"size", said(its_export, "size")},
             {"users", 1U},
+            {"openers", opener_of(device)},
             {"hostname", host_of(said(device, "session"))},
             {"program", program_},
             {"direction", "export"},
             {"trouble", said(its_export, "trouble")}};
-            {"openers", opener_of(device)},
   }
 
   /// An export that nobody has open. Its access is the one that there might be.
@@ -290,16 +294,12 @@ class ServerRows {
             {"access_mode", said(its_export, "read_only") == true ? "ro" : "rw"},
             {"size", said(its_export, "size")},
             {"users", 0U},
+            {"openers", ""},
             {"program", program_},
             {"direction", "export"},
             {"trouble", said(its_export, "trouble")}};
   }
-            {"openers", ""},
 
-  static std::string state_of(const CtlJson& its_export, const char* usual) {
-    const std::string state = said_text(its_export, "state");
-    return state.empty() || state == "open" ? usual : state;
-  }
   /// "'vm1' (10.0.0.7:40000, 10.0.1.7:40002) rw"
   std::string opener_of(const CtlJson& device) const {
     std::string clients;
@@ -311,6 +311,10 @@ class ServerRows {
            said_text(device, "access_mode");
   }
 
+  static std::string state_of(const CtlJson& its_export, const char* usual) {
+    const std::string state = said_text(its_export, "state");
+    return state.empty() || state == "open" ? usual : state;
+  }
 
   CtlJson about_session(const CtlJson& session) const {
     const CtlJson name = said(session, "session");
@@ -389,6 +393,7 @@ void add_orphans(CtlInventory& inventory, const std::vector<CtlReport>& reports,
         CtlObject::device, {{"devname", device.device},
                             {"devpath", "/dev/" + device.device},
                             {"state", runs ? "recovering" : "unattended"},
+                            {"access_mode", device.read_only ? CtlJson("ro") : CtlJson{}},
                             {"uuid", device.uuid},
                             {"program", device.name},
                             {"direction", "import"},

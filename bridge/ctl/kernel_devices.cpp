@@ -34,7 +34,9 @@ std::optional<KernelDevice> find_kernel_device(const std::string& root, const st
   std::ifstream file{root + kBlock + '/' + device + "/backend"};
   std::string line;
   std::getline(file, line);
-  return parse_backend_identifier(device, line);
+  auto found = parse_backend_identifier(device, line);
+  if (found) found->read_only = is_read_only(root, device);
+  return found;
 }
 
 std::vector<KernelDevice> find_kernel_devices(const std::string& root) {

@@ -11,13 +11,15 @@ namespace rnbd {
 
 /// The identifier with which the device was attached: `rnbd:UUID:NAME`.
 struct KernelDevice {
-  std::string device;  ///< "nbd0"
-  std::string uuid;    ///< of the export, or its substitute
-  std::string name;    ///< of the mapping
+  std::string device;      ///< "nbd0"
+  std::string uuid;        ///< of the export, or its substitute
+  std::string name;        ///< of the mapping
+  bool read_only = false;  ///< the kernel refuses writes to it
   friend bool operator==(const KernelDevice&, const KernelDevice&) = default;
 };
 
-/// Reads the identifier of a device; none: another program has attached it.
+/// Reads the identifier of a device; none: another program has attached it. Whether the device is
+/// read-only is not in there.
 std::optional<KernelDevice> parse_backend_identifier(std::string_view device,
                                                      std::string_view text);
 

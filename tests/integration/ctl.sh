@@ -625,6 +625,12 @@ alone() {
   says said '^/dev/nbd12$'
   mapping 0 list
   says said '^disk0 +disk0 +nbd7 +open$'
+  # The kernel refuses writes: it came so, as another client writes.
+  echo 1 >root/sys/block/nbd12/ro
+  mapping 0 list devname,access_mode
+  says said '^nbd12 +ro$'
+  says said '^nbd7 +-$'
+  rm root/sys/block/nbd12/ro
   echo '30 20 43:7 / /mnt rw - ext4 /dev/nbd7 rw' >root/proc/self/mountinfo
   echo 43:7 >root/sys/block/nbd7/dev
   mapping 1 unmap nbd7

@@ -67,6 +67,8 @@ TEST_CASE("a device is read-only if the kernel says so") {
   CHECK_FALSE(is_read_only(machine.root(), "nbd0"));
   CHECK(is_read_only(machine.root(), "nbd1"));
   CHECK_FALSE(is_read_only(machine.root(), "nbd2"));
+  CHECK(find_kernel_devices(machine.root()) ==
+        std::vector<KernelDevice>{{"nbd0", "u0", "zero"}, {"nbd1", "u1", "one", true}});
 }
 
 }  // namespace

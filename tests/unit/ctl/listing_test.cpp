@@ -119,6 +119,22 @@ TEST_CASE("fields are chosen, added and left out") {
   CHECK(shown("show session web1@store tx_bytes,rx_bytes csv G") == "tx_bytes,rx_bytes\n1.5,0\n");
 }
 
+TEST_CASE("a disk is read-only if the kernel has it so, whatever its bridge asked for") {
+  const auto access_of = [](std::vector<KernelDevice> disks) {
+    std::vector<CtlJson> accesses;
+    for (const CtlJson& row : take_inventory(three_programs(), disks, CtlSide::client).devices)
+      accesses.push_back(row["access_mode"]);
+    return accesses;
+  };
+  std::vector<KernelDevice> disks = kKernelDevices;
+  CHECK(access_of(disks) == std::vector<CtlJson>{"rw", nullptr});
+  disks[0].read_only = disks[1].read_only = true;
+  CHECK(access_of(disks) == std::vector<CtlJson>{"ro", "ro"});
+  // A disk with another UUID is another one.
+  disks[0].uuid = "u9";
+  CHECK(access_of(disks) == std::vector<CtlJson>{"rw", "ro", "ro"});
+}
+
 TEST_CASE("a server tells who has an export open, in each format") {
   constexpr const char* kOpener = "'db7@here' (10.0.0.7:40000, 10.0.1.7:40002) rw";
   CHECK(shown("server show vol1 openers") == std::string{"openers:  "} + kOpener + "\n");
