@@ -65,6 +65,7 @@ class Examiner {
     if (action_.side != CtlSide::server) {
       for (const CtlJson& device : inventory_.devices) examine_device(device);
       for (const std::string& name : mappings_) examine_mapping(name);
+      for (const MountWithoutDisk& mount : expected_.without_disk) examine_mount(mount);
     }
     for (const CtlProgram& program : reports_.ended) examine_ended(program);
     for (const CtlProgram& program : reports_.hung) examine_hung(program);
@@ -75,6 +76,7 @@ class Examiner {
     for (const std::string& name : action_.names) {
       if (!met_.contains(name)) find(CtlHealth::unknown, "name", name, "nothing is called " + name);
     }
+    if (action_.names.empty()) examine_hidden();
     if (action_.names.empty() && seen_ == 0 && reports_.silent.empty()) judge_silence();
     std::ranges::stable_sort(findings_, [](const Finding& a, const Finding& b) {
       return weight_of(a.health) > weight_of(b.health);
@@ -88,30 +90,48 @@ class Examiner {
     findings_.push_back({health, std::move(kind), std::move(name), std::move(text)});
   }
 
+  bool is_of_side(const HiddenProgram& each) const {
+    return action_.side == CtlSide::both || each.server == (action_.side == CtlSide::server);
+  }
+
+  /// The exports of such a server are not known. Other programs may do without a socket.
+  void examine_hidden() {
+    for (const HiddenProgram& each : reports_.hidden) {
+      if (each.server && is_of_side(each)) find(CtlHealth::unknown, "program", "", each.text);
+    }
+  }
+
   /// Nothing is here. A client without disks is well; a server, or a program that cannot be asked,
   /// would be another matter.
   void judge_silence() {
     const bool serves =
         action_.side == CtlSide::server || (expected_.server && action_.side != CtlSide::client);
-    idle_ = !serves && reports_.hidden.empty();
+    idle_ = !serves && std::ranges::none_of(reports_.hidden, [this](const HiddenProgram& each) {
+      return is_of_side(each);
+    });
     if (idle_) return;
     find(CtlHealth::unknown, "program", "",
          serves ? "no server runs here that can be asked"
                 : "no program runs here that can be asked");
     for (const HiddenProgram& each : reports_.hidden) {
-      find(CtlHealth::unknown, "program", "", each.text);
+      if (!each.server && is_of_side(each)) find(CtlHealth::unknown, "program", "", each.text);
     }
   }
 
   /// Whether a thing of these names is meant.
   bool is_meant(std::initializer_list<std::string> names) {
+    const bool meant = is_named(names);
+    if (meant) ++seen_;
+    return meant;
+  }
+  /// Likewise, of a thing that does not run.
+  bool is_named(std::initializer_list<std::string> names) {
     bool meant = action_.names.empty();
     for (const std::string& name : names) {
       if (name.empty() || std::ranges::find(action_.names, name) == action_.names.end()) continue;
       met_.insert(name);
       meant = true;
     }
-    if (meant) ++seen_;
     return meant;
   }
 
@@ -240,6 +260,20 @@ class Examiner {
          "it is mapped, but no bridge runs for it; write rnbd-ctl recover " + name);
   }
 
+  /// The next boot lacks its disk.
+  void examine_mount(const MountWithoutDisk& mount) {
+    if (!is_named({mount.link, mount.mapping, mount.point})) return;
+    const std::string line = "/etc/fstab has a line for " + mount.link +
+                             (mount.awaited ? ", which each boot awaits" : "");
+    find(CtlHealth::warning, "mount", mount.point.starts_with('/') ? mount.point : mount.link,
+         mount.keep.empty()
+             ? line +
+                   ", and nothing is mapped as that; remove the line, or write rnbd-ctl map "
+                   "DEVICE from SERVER" +
+                   (mount.mapping.empty() ? "" : " --name " + mount.mapping) + " --persist"
+             : line + ", but the disk is mapped until the next boot only; write " + mount.keep);
+  }
+
   // ---- Programs that were killed, or hang -------------------------------------------------------
 
   /// The folder of a socket tells what its program is or was.
@@ -296,6 +330,13 @@ class Examiner {
 
   // ---- Servers ----------------------------------------------------------------------------------
 
+  /// Exports of several servers may have the same name.
+  std::string which_server(const CtlReport& report) const {
+    return std::ranges::count_if(reports_.all, is_of_server) > 1
+               ? "at the server of " + report.program.socket + ": "
+               : "";
+  }
+
   void examine_server(const CtlReport& report) {
     const std::string program = report.program.name;
     const bool all = is_meant({program});
@@ -305,11 +346,12 @@ class Examiner {
       if (!all && !is_meant({name})) continue;
       ++exports_;
       exports.insert(name);
-      if (text_at(each, "state") == "shrunk") find(CtlHealth::critical, "export", name, trouble);
-      if (text_at(each, "state") == "shrunk") continue;
-      if (text_at(each, "state") != "waiting" && trouble.empty()) continue;
+      const bool shrunk = text_at(each, "state") == "shrunk";
+      if (text_at(each, "state") != "waiting" && !shrunk && trouble.empty()) continue;
       find(CtlHealth::critical, "export", name,
-           "it waits for its storage" + (trouble.empty() ? "" : ": " + trouble));
+           which_server(report) +
+               (shrunk ? trouble
+                       : "it waits for its storage" + (trouble.empty() ? "" : ": " + trouble)));
     }
     count_clients(report.status, all, exports);
     if (!all) return;
@@ -428,7 +470,9 @@ CtlVerdict verdict_on(const CtlAction& action, const CtlReports& reports,
 }
 
 CtlVerdict check_all(const CtlAction& action) {
-  CtlReports reports = ask_all(action.root, {.patience = kCheckPatience, .counters = false});
+  CtlReports reports = ask_all(
+      action.root,
+      {.patience = kCheckPatience, .counters = false, .elsewhere = action.side != CtlSide::client});
   for (CtlReport& report : reports.all) {
     if (text_at(report.status, "server").find("-mirror") == std::string::npos) continue;
     std::string trouble;
@@ -440,6 +484,7 @@ CtlVerdict check_all(const CtlAction& action) {
   std::error_code ignored;
   return verdict_on(action, reports, devices,
                     {names_of_mappings(action.root), missing_mounts(action.root, devices),
+                     mounts_without_disk(action.root, devices),
                      std::filesystem::exists(action.root + "/etc/rnbd-server.conf", ignored)});
 }
 

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "bridge/ctl/boot_mounts.hpp"
 #include "bridge/ctl/fstab.hpp"
 #include "bridge/ctl/reports.hpp"
 #include "bridge/ctl/words.hpp"
@@ -26,7 +27,8 @@ struct CtlVerdict {
 struct CtlExpected {
   std::set<std::string> mappings = {};       ///< those that have a file
   std::vector<MissingMount> unmounted = {};  ///< of disks that are there
-  bool server = false;                       ///< it has a configuration file
+  std::vector<MountWithoutDisk> without_disk = {};
+  bool server = false;  ///< it has a configuration file
 };
 
 /// All of it, or what is named. A report of a mirror has the

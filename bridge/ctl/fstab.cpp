@@ -70,21 +70,31 @@ std::string without_slash(std::string point) {
 
 }  // namespace
 
-std::vector<FstabLine> fstab_lines_of(const std::string& root, const KernelDevice& device) {
+std::vector<FstabLine> fstab_lines(const std::string& root) {
   std::vector<FstabLine> lines;
   const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file{
       ::setmntent((root + "/etc/fstab").c_str(), "re"), ::endmntent};
   if (file == nullptr) return lines;
-  const std::string by_name = link_of_mapping(device.name), by_uuid = link_of_uuid(device.uuid);
   mntent entry{};
   std::array<char, 4096> buffer{};
   while (::getmntent_r(file.get(), &entry, buffer.data(), buffer.size()) != nullptr) {
     const std::string_view source = entry.mnt_fsname;
-    if (!names(source, by_name) && (device.uuid.empty() || !names(source, by_uuid))) continue;
+    if (!source.starts_with(link_of_mapping("")) && !source.starts_with(link_of_uuid(""))) continue;
     const bool automatic = ::hasmntopt(&entry, "noauto") == nullptr;
-    lines.push_back({text_of(entry), without_slash(entry.mnt_dir), automatic,
+    lines.push_back({entry.mnt_fsname, text_of(entry), without_slash(entry.mnt_dir), automatic,
                      automatic && ::hasmntopt(&entry, "nofail") == nullptr});
   }
+  return lines;
+}
+
+bool is_line_of(const FstabLine& line, const KernelDevice& device) {
+  return (!device.name.empty() && names(line.source, link_of_mapping(device.name))) ||
+         (!device.uuid.empty() && names(line.source, link_of_uuid(device.uuid)));
+}
+
+std::vector<FstabLine> fstab_lines_of(const std::string& root, const KernelDevice& device) {
+  std::vector<FstabLine> lines = fstab_lines(root);
+  std::erase_if(lines, [&](const FstabLine& line) { return !is_line_of(line, device); });
   return lines;
 }
 

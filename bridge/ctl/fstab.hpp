@@ -10,14 +10,20 @@
 namespace rnbd {
 
 struct FstabLine {
+  std::string source;  ///< "/dev/rnbd/by-name/disk0-part1"
   std::string text;
   std::string point;      ///< where it is mounted; "none" of swap
   bool automatic = true;  ///< mounted at boot, without the option noauto
   bool awaited = true;    ///< the boot fails without it, as neither noauto nor nofail says
 };
 
-/// Those that name the device, or a partition of it, by a link of udev. Source: fstab(5),
-/// getmntent(3).
+/// All of them, by links of udev. Source: fstab(5), getmntent(3).
+std::vector<FstabLine> fstab_lines(const std::string& root);
+
+/// Whether the line names the device, or a partition of it. An empty UUID or name is none.
+bool is_line_of(const FstabLine& line, const KernelDevice& device);
+
+/// Those that name the device, or a partition of it, by a link of udev.
 std::vector<FstabLine> fstab_lines_of(const std::string& root, const KernelDevice& device);
 
 /// A line of these that is to be mounted at boot, and is not.

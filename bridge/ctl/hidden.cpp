@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <optional>
 #include <sstream>
 #include <string_view>
 
@@ -13,6 +14,8 @@ namespace {
 
 namespace fs = std::filesystem;
 using Texts = std::vector<std::string>;
+
+constexpr const char* kSocketOfServer = "/run/rnbd-server/control";
 
 /// By their numbers in the table of sockets.
 std::map<std::string, std::string> paths_of_sockets(const std::string& root) {
@@ -66,24 +69,83 @@ bool is_path_of(const std::string& path, const CtlProgram& program) {
   return path == program.socket || (!path.starts_with('/') && program.socket.ends_with('/' + path));
 }
 
+/// The sockets that a process has bound to paths. Nothing if it may not be looked into.
+std::optional<Texts> sockets_of(const fs::path& process,
+                                const std::map<std::string, std::string>& all) {
+  Texts paths;
+  std::error_code error;
+  fs::directory_iterator descriptor{process / "fd", error};
+  for (; !error && descriptor != fs::directory_iterator{}; descriptor.increment(error)) {
+    std::error_code gone;
+    const auto found = all.find(fs::read_symlink(descriptor->path(), gone));
+    if (found != all.end()) paths.push_back(found->second);
+  }
+  return error ? std::nullopt : std::optional{paths};
+}
+
+/// A server may have been told by its configuration file, or its unit.
+std::string control_among(const Texts& sockets) {
+  const auto found = std::ranges::find_if(sockets, [](const fs::path& path) {
+    return path.filename() == "control" || path.extension() == ".control";
+  });
+  return found != sockets.end() ? *found : "";
+}
+
+/// As the process means it. "" stays so.
+std::string absolute(const fs::path& process, const std::string& path) {
+  std::error_code ignored;
+  return path.empty() || path.starts_with('/')
+             ? path
+             : (fs::read_symlink(process / "cwd", ignored) / path).string();
+}
+
+bool is_one_of(const std::string& path, const std::vector<CtlProgram>& known) {
+  return std::ranges::any_of(known,
+                             [&](const CtlProgram& program) { return is_path_of(path, program); });
+}
+
 std::string text_about(const std::string& root, Kind kind, const std::string& process,
-                       const std::string& control) {
+                       const std::string& control, const std::vector<CtlProgram>& known) {
   const std::string name = kind == Kind::server   ? "rnbd-server"
                            : kind == Kind::bridge ? "rnbd-bridge"
                                                   : "nbdkit";
   const std::string who = name + ", process " + process + ", is not shown: ";
-  if (!control.empty() && control != "none") {
+  if (!control.empty()) {
     return who + "its control socket is elsewhere; ask it with rnbd-ctl " + control + " status";
   }
-  const std::string option = kind == Kind::server   ? "--control /run/rnbd-server/control"
-                             : kind == Kind::bridge ? "--control /run/rnbd/NAME.control"
-                                                    : "control=/run/rnbd/NAME.control";
+  const bool first = kind == Kind::server && !is_one_of(root + kSocketOfServer, known);
+  const std::string option = first                  ? std::string{"--control "} + kSocketOfServer
+                             : kind == Kind::plugin ? "control=/run/rnbd/NAME.control"
+                                                    : "--control /run/rnbd/NAME.control";
   // Programs do not make it: most of those that are missing are spelt wrong.
-  const std::string folder = kind == Kind::server ? "/run/rnbd-server" : "/run/rnbd";
+  const std::string folder = first ? "/run/rnbd-server" : "/run/rnbd";
   std::error_code ignored;
   const bool is_there = fs::is_directory(root + folder, ignored);
   return who + "it has no control socket; " + (is_there ? "" : "mkdir " + folder + ", and ") +
          "start it with " + option;
+}
+
+/// Nothing: it is known, or is no program of ours.
+std::optional<HiddenProgram> hidden_at(const std::string& root, const fs::path& process,
+                                       const std::map<std::string, std::string>& sockets,
+                                       const std::vector<CtlProgram>& known) {
+  const Texts arguments = arguments_of(process);
+  const Kind kind = kind_of(arguments);
+  if (kind == Kind::other) return std::nullopt;
+  const auto its = sockets_of(process, sockets);
+  std::string control = control_in(arguments);
+  const bool server = kind == Kind::server;
+  // Of another user, or it has ended. In the usual place its socket may be, unseen.
+  const bool usual = control.empty() || control.starts_with("/run/rnbd");
+  if (!its && (!server || usual)) return std::nullopt;
+  if (its &&
+      std::ranges::any_of(*its, [&](const std::string& path) { return is_one_of(path, known); })) {
+    return std::nullopt;
+  }
+  if (control == "none") control.clear();
+  if (control.empty() && server && its) control = control_among(*its);
+  return HiddenProgram{server, text_about(root, kind, process.filename(), control, known),
+                       absolute(process, control)};
 }
 
 }  // namespace
@@ -91,30 +153,15 @@ std::string text_about(const std::string& root, Kind kind, const std::string& pr
 std::vector<HiddenProgram> find_hidden_programs(const std::string& root,
                                                 const std::vector<CtlProgram>& known) {
   std::vector<HiddenProgram> hidden;
-  std::map<std::string, std::string> sockets;
+  const std::map<std::string, std::string> sockets = paths_of_sockets(root);
   std::error_code error;
   fs::directory_iterator entry{root + "/proc", error};
   for (; !error && entry != fs::directory_iterator{}; entry.increment(error)) {
     const std::string process = entry->path().filename();
     if (process.find_first_not_of("0123456789") != std::string::npos) continue;
-    const Texts arguments = arguments_of(entry->path());
-    const Kind kind = kind_of(arguments);
-    if (kind == Kind::other) continue;
-    if (sockets.empty()) sockets = paths_of_sockets(root);
-    std::error_code closed;
-    fs::directory_iterator descriptor{entry->path() / "fd", closed};
-    bool is_known = bool{closed};  // of another user, or it has ended
-    for (; !closed && descriptor != fs::directory_iterator{}; descriptor.increment(closed)) {
-      std::error_code gone;
-      const auto found = sockets.find(fs::read_symlink(descriptor->path(), gone));
-      is_known = is_known || (found != sockets.end() &&
-                              std::ranges::any_of(known, [&](const CtlProgram& program) {
-                                return is_path_of(found->second, program);
-                              }));
+    if (auto found = hidden_at(root, entry->path(), sockets, known)) {
+      hidden.push_back(*std::move(found));
     }
-    if (is_known) continue;
-    hidden.push_back(
-        {kind == Kind::server, text_about(root, kind, process, control_in(arguments))});
   }
   return hidden;
 }

@@ -2,6 +2,7 @@
 #include "bridge/ctl/mapping.hpp"
 
 #include <algorithm>
+#include <filesystem>
 #include <sstream>
 
 #include "bridge/client/uri.hpp"
@@ -173,6 +174,17 @@ tl::expected<Mapping, std::string> read_mapping(const std::string& name, const s
 
 std::string path_of_mapping(const std::string& root, const std::string& name, bool persist) {
   return root + (persist ? "/etc" : "/run") + "/rnbd/map.d/" + name + ".conf";
+}
+
+std::set<std::string> names_of_mapping_files(const std::string& root, bool persist) {
+  namespace fs = std::filesystem;
+  std::set<std::string> names;
+  const fs::path folder = fs::path{path_of_mapping(root, "x", persist)}.parent_path();
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator{folder, error}) {
+    if (entry.path().extension() == ".conf") names.insert(entry.path().stem());
+  }
+  return names;
 }
 
 }  // namespace rnbd

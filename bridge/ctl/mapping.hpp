@@ -2,6 +2,7 @@
 // A request to map a server's device as a disk of this machine, and the file that keeps it.
 #pragma once
 
+#include <set>
 #include <string>
 #include <tl/expected.hpp>
 #include <vector>
@@ -39,5 +40,8 @@ std::string complaint_about_mapping_name(const std::string& name);
 
 /// The path of the file, which is lasting or ends with the next boot.
 std::string path_of_mapping(const std::string& root, const std::string& name, bool persist);
+
+/// The mappings that have such a file.
+std::set<std::string> names_of_mapping_files(const std::string& root, bool persist);
 
 }  // namespace rnbd

@@ -252,14 +252,8 @@ tl::expected<std::uint64_t, std::string> size_told_by(const CtlReport& report) {
 }
 
 std::set<std::string> names_of_mappings(const std::string& root) {
-  std::set<std::string> names;
-  for (const bool persist : {false, true}) {
-    const fs::path folder = fs::path{path_of_mapping(root, "x", persist)}.parent_path();
-    std::error_code error;
-    for (const auto& entry : fs::directory_iterator{folder, error}) {
-      if (entry.path().extension() == ".conf") names.insert(entry.path().stem());
-    }
-  }
+  std::set<std::string> names = names_of_mapping_files(root, true);
+  names.merge(names_of_mapping_files(root, false));
   return names;
 }
 

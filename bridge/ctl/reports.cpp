@@ -77,8 +77,17 @@ CtlJson ask_program(const std::string& socket, const std::string& line, std::str
 
 CtlReports ask_all(const std::string& root, const CtlAsking& how) {
   CtlReports reports;
-  const std::vector<CtlProgram> programs = find_programs(root);
+  std::vector<CtlProgram> programs = find_programs(root);
   reports.hidden = find_hidden_programs(root, programs);
+  if (how.elsewhere) {
+    const auto has_socket = [](const HiddenProgram& each) {
+      return each.server && !each.socket.empty();
+    };
+    for (const HiddenProgram& each : reports.hidden) {
+      if (has_socket(each)) programs.push_back({each.socket, each.socket});
+    }
+    std::erase_if(reports.hidden, has_socket);
+  }
   std::vector<Account> accounts = accounts_of(programs, how);
   for (std::size_t i = 0; i < programs.size(); ++i) {
     const CtlProgram& program = programs[i];

@@ -22,6 +22,7 @@ struct CtlReports {
 struct CtlAsking {
   std::chrono::seconds patience{5};  ///< with each program
   bool counters = true;
+  bool elsewhere = false;  ///< also servers whose sockets are in no usual place, by their processes
 };
 /// Asks all programs whose sockets are found below `root`, at the same time: those that hang cost
 /// the patience once.

@@ -236,11 +236,18 @@ it "completion offers every word that map takes" completes_map
 
 it "each word that completion offers first is a command with a help of its own" completes
 
+# see_process NAME: the only processes of the machine are those; others run tests, too.
+see_process() {
+  mkdir -p "$root/proc"
+  [[ -e $root/proc/net ]] || ln -s /proc/net "$root/proc/net"
+  ln -s "/proc/${pid[$1]}" "$root/proc/"
+}
+
 # Who runs without a control socket, or has it elsewhere, is missing in a list: that is told.
 hidden() {
   mkdir -p "$root/run/rnbd-server"
-  ln -s /proc "$root/proc"
   start_server --export disk0=memory:1M
+  see_process server
   status_of 0 "${ctl_command[@]}" --root "$PWD/$root" server list
   says said "^rnbd-ctl: rnbd-server, process ${pid[server]}, is not shown: it has no control socket; start it with --control /run/rnbd-server/control$"
   status_of 3 "${ctl_command[@]}" --root "$PWD/$root" check
@@ -249,10 +256,12 @@ hidden() {
   if grep -q "process ${pid[server]}," said; then fail "a server is no client"; fi
   stop server
   start_server --export disk0=memory:1M --control "$PWD/elsewhere"
+  see_process server
   status_of 0 "${ctl_command[@]}" --root "$PWD/$root" list
   says said "process ${pid[server]}, is not shown: its control socket is elsewhere; ask it with rnbd-ctl $PWD/elsewhere status$"
   stop server
   start_server --export disk0=memory:1M --control "$PWD/$root/run/rnbd-server/control"
+  see_process server
   status_of 0 "${ctl_command[@]}" --root "$PWD/$root" list
   if grep -q "process ${pid[server]}," said; then fail "it is shown"; fi
 }
@@ -507,6 +516,28 @@ assert {finding["kind"] for finding in check["findings"]} == {"session", "device
 is_critical() { [[ $(ctl check | head -n 1) == "RNBD CRITICAL - "* ]] && { ctl check >said || true; }; }
 it "check tells monitoring of paths that are down, devices that wait and storage that is not there" checks
 
+# Two servers, of which the second has its socket where nobody looks, or none.
+second_server() {
+  mkdir -p "$root/run/rnbd-server"
+  start_server --export disk0=memory:1M --control "$PWD/$root/run/rnbd-server/control"
+  server_name=second start_server --export "late=$PWD/missing" --control elsewhere
+  see_process server
+  see_process second
+  status_of 2 "${ctl_command[@]}" --root "$PWD/$root" server check
+  says said "^CRITICAL: export late: at the server of $PWD/elsewhere: it waits for its storage: .*no such file"
+  status_of 0 "${ctl_command[@]}" --root "$PWD/$root" client check
+  status_of 0 "${ctl_command[@]}" --root "$PWD/$root" check disk0
+  truncate -s 1M missing
+  eventually 20 finds_two_exports
+  stop second
+  server_name=second start_server --export vol1=memory:1M
+  see_process second
+  status_of 3 "${ctl_command[@]}" --root "$PWD/$root" server check
+  says said "^UNKNOWN: rnbd-server, process ${pid[second]}, is not shown: it has no control socket; .*start it with --control /run/rnbd/NAME.control$"
+}
+finds_two_exports() { [[ $("${ctl_command[@]}" --root "$PWD/$root" server check | head -n 1) == "RNBD OK - "*" 2 exports "* ]]; }
+it "check looks at every server of the machine, wherever its control socket is" second_server
+
 # status_of has patience for 20 s: asked one after the other they would take 28.
 hang() {
   two_programs
@@ -691,11 +722,18 @@ alone() {
   # A mount of the boot that has failed.
   mkdir root/etc
   echo '/dev/rnbd/by-name/disk0 /mnt ext4 _netdev 0 0' >root/etc/fstab
+  # It was mapped without --persist.
+  mapping 1 check
+  says said '^RNBD WARNING - 1 warning, '
+  says said '^WARNING: mount /mnt: /etc/fstab has a line for /dev/rnbd/by-name/disk0, which each boot awaits, but the disk is mapped until the next boot only; write rnbd-ctl map rnbd.tcp://10.0.0.1/disk0 --name disk0 --persist -- --path 10.0.1.1 --access ro --lanes 1$'
+  mkdir -p root/etc/rnbd/map.d
+  cp root/run/rnbd/map.d/disk0.conf root/etc/rnbd/map.d
   mapping 0 check
   echo '/dev/rnbd/by-name/disk0 /mnt/disk0 ext4 _netdev 0 0' >root/etc/fstab
   mapping 1 check
   says said '^WARNING: mount /mnt/disk0: /etc/fstab has it for nbd7, and it is not mounted; write mount /mnt/disk0$'
   mapping 1 check disk0
+  rm root/etc/rnbd/map.d/disk0.conf
   mapping 0 check vol
   sed -i s/_netdev/_netdev,noauto/ root/etc/fstab
   mapping 0 check
@@ -727,6 +765,11 @@ alone() {
   says said "nothing is mapped as 'vol'"
   mapping 0 check
   says said '^RNBD OK - no disks are mapped, '
+  # A line that was left over.
+  sed -i s/,noauto// root/etc/fstab
+  mapping 1 check
+  says said '^RNBD WARNING - 1 warning, no disks are mapped, '
+  says said '^WARNING: mount /mnt/disk0: /etc/fstab has a line for /dev/rnbd/by-name/disk0, which each boot awaits, and nothing is mapped as that; remove the line, or write rnbd-ctl map DEVICE from SERVER --name disk0 --persist$'
   [[ -z $(find root/run/rnbd/map.d -name '*.conf') ]] || fail "a file of a mapping is left"
 }
 it "without systemd the bridge is started and ended, and nobody loses a disk that is in use" alone

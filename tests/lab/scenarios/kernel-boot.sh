@@ -96,6 +96,11 @@ forgotten() {
   grep '^rnbd-ctl: this line stays in /etc/fstab, and the next boot waits for its disk' said.txt
   eventually 20 is_unmapped 0
   [[ ! -e $(in_root /etc/rnbd/map.d/disk0.conf) ]] || fail "its file is still there"
+  # Until that line has gone.
+  in_systemd rnbd-ctl check >check.txt || (($? == 1)) || fail "check says more than a warning"
+  grep '^RNBD WARNING - 1 warning, no disks are mapped, ' check.txt
+  grep '^WARNING: mount /mnt/disk0: .* nothing is mapped as that; remove the line' check.txt
+  machine_file /etc/fstab </dev/null
   in_systemd rnbd-ctl check | grep '^RNBD OK - no disks are mapped, '
 }
 

@@ -33,12 +33,19 @@ struct World {
   std::vector<HiddenProgram> hidden = {};
   std::vector<CtlProgram> ended = {};
   std::vector<CtlProgram> hung = {};
+  std::vector<MountWithoutDisk> without_disk = {};
+  CtlJson second_store = nullptr;
 
   CtlVerdict check(const CtlAction& action = {.verb = CtlVerb::check}) const {
-    CtlReports reports{
-        {{{"disk0", "D"}, bridge, {}}, {{"server", "S"}, store, {}}}, silent, hidden, ended, hung};
+    CtlReports reports{{{{"disk0", "D"}, bridge, {}},
+                        {{"server", "S"}, store, {}},
+                        {{"/x/control", "/x/control"}, second_store, {}}},
+                       silent,
+                       hidden,
+                       ended,
+                       hung};
     std::erase_if(reports.all, [](const CtlReport& report) { return report.status.is_null(); });
-    return verdict_on(action, reports, kernel, {mappings, unmounted, has_server});
+    return verdict_on(action, reports, kernel, {mappings, unmounted, without_disk, has_server});
   }
   CtlVerdict named(const std::string& name) const {
     return check({.verb = CtlVerb::check, .names = {name}});
@@ -232,6 +239,58 @@ TEST_CASE("a mount of the boot that is missing is a warning, and how to mount it
   CHECK_FALSE(says(world.check(), "/mnt/of/another"));
   CHECK(world.named("disk0").health == CtlHealth::warning);
   CHECK(world.named("server").health == CtlHealth::ok);
+}
+
+TEST_CASE("a mount whose disk does not come with the next boot is a warning, at the client") {
+  World world;
+  world.without_disk = {{"/dev/rnbd/by-name/old", "/mnt/old", true, "old"},
+                        {"/dev/rnbd/by-uuid/7", "none", false, "disk0", "rnbd-ctl map X --persist"},
+                        {"/dev/rnbd/by-uuid/8", "/mnt/8", false}};
+  CHECK(world.check().health == CtlHealth::warning);
+  CHECK(says(world.check(),
+             "\nWARNING: mount /mnt/old: /etc/fstab has a line for /dev/rnbd/by-name/old, which "
+             "each boot awaits, and nothing is mapped as that; remove the line, or write rnbd-ctl "
+             "map DEVICE from SERVER --name old --persist\n"));
+  CHECK(says(world.check(),
+             "\nWARNING: mount /dev/rnbd/by-uuid/7: /etc/fstab has a line for "
+             "/dev/rnbd/by-uuid/7, but the disk is mapped until the next boot only; write "
+             "rnbd-ctl map X --persist\n"));
+  CHECK(says(world.check(), "or write rnbd-ctl map DEVICE from SERVER --persist\n"));
+  CHECK(world.check({.verb = CtlVerb::check, .side = CtlSide::server}).health == CtlHealth::ok);
+  CHECK(says(world.named("old"), "1 warning, 0 sessions"));
+  CHECK(says(world.named("/mnt/8"), "1 warning, 0 sessions"));
+  CHECK(says(world.named("disk0"), "WARNING: mount /dev/rnbd/by-uuid/7"));
+  CHECK(world.named("vol1").health == CtlHealth::ok);
+  world.bridge = world.store = nullptr;
+  CHECK(says(world.check(), "RNBD WARNING - 3 warning, no disks are mapped, "));
+}
+
+TEST_CASE(
+    "each server counts: an export that waits is told with its server, if there are several") {
+  World world;
+  world.second_store = server();
+  CHECK(says(world.check(), " 4 exports | "));
+  world.second_store["exports"][0]["state"] = "waiting";
+  CHECK(world.check().health == CtlHealth::critical);
+  CHECK(says(world.check(),
+             "\nCRITICAL: export vol1: at the server of /x/control: it waits for its storage\n"));
+  CHECK(world.named("/x/control").health == CtlHealth::critical);
+  CHECK(world.named("server").health == CtlHealth::ok);
+}
+
+TEST_CASE("a server that cannot be asked is unknown, also beside one that can") {
+  World world;
+  world.hidden = {{true, "rnbd-server, process 7, is not shown"}};
+  const CtlAction server{.verb = CtlVerb::check, .side = CtlSide::server};
+  const CtlAction client{.verb = CtlVerb::check, .side = CtlSide::client};
+  CHECK(world.check().health == CtlHealth::unknown);
+  CHECK(says(world.check(server), "\nUNKNOWN: rnbd-server, process 7, is not shown\n"));
+  CHECK(world.check(client).health == CtlHealth::ok);
+  CHECK(world.named("vol1").health == CtlHealth::ok);
+  world.bridge = world.store = nullptr;
+  CHECK(world.check(client).health == CtlHealth::ok);
+  CHECK(says(world.check(server), "no server runs here that can be asked"));
+  CHECK(says(world.check(server), "RNBD UNKNOWN - 2 unknown, "));
 }
 
 TEST_CASE("a program that was killed is critical, on its side, unless its disk tells it") {

@@ -22,7 +22,9 @@ struct Processes {
         << "Num       RefCount Protocol Flags    Type St Inode Path\n"
            "0000: 00000002 00000000 00010000 0001 01 11 /run/rnbd/disk0.control\n"
            "0000: 00000002 00000000 00010000 0001 01 12 run/rnbd-server/control\n"
-           "0000: 00000002 00000000 00010000 0001 01 13\n";
+           "0000: 00000002 00000000 00010000 0001 01 13\n"
+           "0000: 00000002 00000000 00010000 0001 01 14 b/control\n"
+           "0000: 00000002 00000000 00010000 0001 01 15 /tmp/nbd.sock\n";
     fs::create_directories(root / "run/rnbd-server");
   }
   ~Processes() { fs::remove_all(root); }
@@ -37,11 +39,13 @@ struct Processes {
     fs::create_symlink("socket:[" + inode + "]", root / "proc" / process / "fd/7");
   }
 
+  std::vector<HiddenProgram> found() const {
+    return find_hidden_programs(
+        root, {{"disk0", "/run/rnbd/disk0.control"}, {"server", "/x/run/rnbd-server/control"}});
+  }
   std::vector<std::string> hidden() const {
     std::vector<std::string> texts;
-    const std::vector<CtlProgram> known{{"disk0", "/run/rnbd/disk0.control"},
-                                        {"server", "/x/run/rnbd-server/control"}};
-    for (const HiddenProgram& each : find_hidden_programs(root, known)) texts.push_back(each.text);
+    for (const HiddenProgram& each : found()) texts.push_back(each.text);
     return texts;
   }
 };
@@ -71,6 +75,45 @@ TEST_CASE("who has no such socket is told, with what to do about it") {
   CHECK(only({"nbdkit", "-f", "rnbd", "uri=x"})
             .ends_with("; mkdir /run/rnbd, and start it with control=/run/rnbd/NAME.control"));
   CHECK(only({"nbdkit", "memory", "1M"}).empty());
+}
+
+TEST_CASE("the socket of a server that is elsewhere is found by its arguments or its descriptors") {
+  const auto socket_of = [](const std::vector<std::string>& words, const std::string& inode) {
+    const Processes processes;
+    processes.add("21", words, inode);
+    fs::create_symlink("/srv", processes.root / "proc/21/cwd");
+    const auto found = processes.found();
+    REQUIRE(found.size() == 1);
+    return found.front().socket;
+  };
+  CHECK(socket_of({"rnbd-server", "--control", "/tmp/c"}, "13") == "/tmp/c");
+  CHECK(socket_of({"rnbd-server", "--control=a/c"}, "13") == "/srv/a/c");
+  CHECK(socket_of({"rnbd-server"}, "14") == "/srv/b/control");
+  CHECK(socket_of({"rnbd-server"}, "15") == "");
+  CHECK(socket_of({"rnbd-server", "--control", "none"}, "13") == "");
+  CHECK(socket_of({"rnbd-bridge"}, "14") == "");
+}
+
+TEST_CASE("a second server gets another place than the first one has") {
+  const Processes processes;
+  processes.add("21", {"rnbd-server"}, "13");
+  const auto beside = find_hidden_programs(
+      processes.root, {{"server", processes.root.string() + "/run/rnbd-server/control"}});
+  REQUIRE(beside.size() == 1);
+  CHECK(beside.front().text.ends_with("start it with --control /run/rnbd/NAME.control"));
+}
+
+TEST_CASE("of a server of another user its arguments tell the socket") {
+  const auto found_with = [](const std::string& control) {
+    const Processes processes;
+    processes.add("21", {"rnbd-server", "--control=" + control}, "13");
+    fs::remove_all(processes.root / "proc/21/fd");  // as if it could not be looked into
+    return processes.found();
+  };
+  CHECK(found_with("/run/rnbd-server/control").empty());
+  CHECK(found_with("/run/rnbd/other.control").empty());
+  REQUIRE(found_with("/srv/control").size() == 1);
+  CHECK(found_with("/srv/control").front().socket == "/srv/control");
 }
 
 }  // namespace
