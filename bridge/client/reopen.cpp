@@ -57,7 +57,9 @@ std::string change_of_device(const DeviceGeometry& was, const DeviceGeometry& is
     return "it is other storage (its export UUID changed)";
   }
   std::string writer = change_of_writer(was.witness.writer_serial, is.witness.writer_serial);
-  if (!writer.empty() && is.evicted) return "the server's operator has closed it (evict)";
+  if (!writer.empty() && is.evicted) {
+    return "the server's operator has closed it: its session was evicted";
+  }
   if (!writer.empty()) return writer;
   const bool grown = has_grown(was, is);
   if (was.size != is.size && !grown) return changed("its size", was.size, is.size);

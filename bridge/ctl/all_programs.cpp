@@ -157,15 +157,9 @@ Outcome recover(const CtlAction& given) {
   Outcome outcome = recover_what_can(*action);
   if (of_path) return outcome;
   // Paths do not help these.
-  for (const CtlJson& row : closed_devices(action->names.front(), ask_all(action->root).all,
-                                           find_kernel_devices(action->root))) {
-    const bool of_kernel = row["devname"].is_string();
-    const std::string name = row[of_kernel ? "devname" : "mapping_path"];
-    outcome.status = 1;
-    outcome.error += (outcome.error.empty() ? "" : "\nrnbd-ctl: ") +
-                     readable_text(name + " is closed: " + remedy_for_closed(row)) +
-                     (of_kernel ? "" : "; its NBD clients have to connect anew");
-  }
+  add_complaints(told_of_closed(closed_devices(action->names.front(), ask_all(action->root).all,
+                                               find_kernel_devices(action->root))),
+                 outcome);
   return outcome;
 }
 

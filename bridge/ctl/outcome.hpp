@@ -4,6 +4,7 @@
 
 #include <string>
 #include <tl/expected.hpp>
+#include <vector>
 
 namespace rnbd {
 
@@ -16,6 +17,9 @@ struct CtlOutcome {
 inline CtlOutcome outcome_of(const tl::expected<std::string, std::string>& text) {
   return text ? CtlOutcome{0, *text, ""} : CtlOutcome{1, "", text.error()};
 }
+
+/// The command has failed so, too.
+void add_complaints(const std::vector<std::string>& sentences, CtlOutcome& outcome);
 
 /// "0.5 s"
 std::string in_seconds(double seconds);

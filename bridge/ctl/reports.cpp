@@ -11,6 +11,7 @@
 
 #include "bridge/ctl/dialog.hpp"
 #include "bridge/ctl/outcome.hpp"
+#include "bridge/protocol/printable.hpp"
 
 namespace rnbd {
 namespace {
@@ -102,6 +103,13 @@ CtlReports ask_all(const std::string& root, const CtlAsking& how) {
     }
   }
   return reports;
+}
+
+void add_complaints(const std::vector<std::string>& sentences, CtlOutcome& outcome) {
+  for (const std::string& sentence : sentences) {
+    outcome.status = 1;
+    outcome.error += (outcome.error.empty() ? "" : "\nrnbd-ctl: ") + readable_text(sentence);
+  }
 }
 
 std::string in_seconds(double seconds) {

@@ -151,6 +151,11 @@ CtlOutcome steer(const CtlAction& action) {
   if (steps->empty()) return {0, "all paths are connected already\n", ""};
   CtlOutcome outcome = await(awaited_paths(*steps, reports.all), *patience);
   outcome.out = told + outcome.out;
+  if (action.verb == CtlVerb::reconnect) {
+    const auto now = reports_of(*steps, ask_all(action.root).all);
+    add_complaints(told_of_closed(closed_devices("all", now, find_kernel_devices(action.root))),
+                   outcome);
+  }
   if (!reports.silent.empty()) outcome.status = 1;
   return outcome;
 }

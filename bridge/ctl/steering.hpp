@@ -62,6 +62,11 @@ std::vector<CtlJson> closed_devices(const std::string& name, const std::vector<C
                                     const std::vector<KernelDevice>& kernel_devices);
 /// Why such a device is closed, and how it comes back. Pure.
 std::string remedy_for_closed(const CtlJson& row);
+/// A sentence about each of these devices: paths do not bring them back. Pure.
+std::vector<std::string> told_of_closed(const std::vector<CtlJson>& rows);
+/// The reports of the programs that these steps are for. Pure.
+std::vector<CtlReport> reports_of(const std::vector<CtlStep>& steps,
+                                  const std::vector<CtlReport>& reports);
 
 /// The client programs whose session is called so, by their names. Pure.
 std::vector<std::string> programs_of_session(const std::string& session,

@@ -159,4 +159,24 @@ std::string remedy_for_closed(const CtlJson& row) {
   return trouble + "; unmount it, then write rnbd-ctl remap " + said_in(row, "program");
 }
 
+std::vector<std::string> told_of_closed(const std::vector<CtlJson>& rows) {
+  std::vector<std::string> sentences;
+  for (const CtlJson& row : rows) {
+    const bool of_kernel = row["devname"].is_string();
+    sentences.push_back(said_in(row, of_kernel ? "devname" : "mapping_path") +
+                        " is closed: " + remedy_for_closed(row) +
+                        (of_kernel ? "" : "; its NBD clients have to connect anew"));
+  }
+  return sentences;
+}
+
+std::vector<CtlReport> reports_of(const std::vector<CtlStep>& steps,
+                                  const std::vector<CtlReport>& reports) {
+  std::vector<CtlReport> its = reports;
+  std::erase_if(its, [&](const CtlReport& report) {
+    return std::ranges::find(steps, report.program.socket, &CtlStep::socket) == steps.end();
+  });
+  return its;
+}
+
 }  // namespace rnbd

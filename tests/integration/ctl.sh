@@ -1059,11 +1059,16 @@ ended_by_server() {
   ctl server close disk0 --force
   writes_now writer '^fails EIO'
   status_of 1 "${ctl_command[@]}" --root "$root" recover all
-  says said "disk0 is closed: .*the server's operator has closed it.*; its NBD clients have to connect anew"
+  says said "disk0 is closed: .*the server's operator has closed it: its session was evicted; its NBD clients have to connect anew"
+  status_of 1 "${ctl_command[@]}" --root "$root" reconnect vm1
+  says said "^path tcp:$address of session vm1: connected$"
+  says said '^rnbd-ctl: disk0 is closed: .* its session was evicted; its NBD clients have to connect anew$'
   mkdir "$root/sys/block/nbd5"
   echo "rnbd:$(ctl client list csv noheaders uuid):disk0" >"$root/sys/block/nbd5/backend"
   status_of 1 "${ctl_command[@]}" --root "$root" recover disk0
   says said "nbd5 is closed: .*; unmount it, then write rnbd-ctl remap disk0"
+  status_of 1 "${ctl_command[@]}" --root "$root" reconnect nbd5
+  says said '^rnbd-ctl: nbd5 is closed: .* its session was evicted; unmount it, then write rnbd-ctl remap disk0$'
   status_of 2 "${ctl_command[@]}" --root "$root" client check
   says said "^CRITICAL: device nbd5: .*; unmount it, then write rnbd-ctl remap disk0"
 }

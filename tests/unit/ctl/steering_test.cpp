@@ -197,6 +197,15 @@ TEST_CASE("a device that is closed is told with its remedy, whatever it is calle
   }
   CHECK(closed_devices("vol", all, kernel).empty());
   CHECK(remedy_for_closed(closed_devices("all", all, {})[0]) == "the server has ended it");
+  CHECK(told_of_closed(closed_devices("all", all, kernel)) ==
+        std::vector<std::string>{"nbd5 is closed: the server has ended it; unmount it, then write "
+                                 "rnbd-ctl remap disk0"});
+  CHECK(told_of_closed(closed_devices("all", all, {})) ==
+        std::vector<std::string>{"disk0 is closed: the server has ended it; its NBD clients have "
+                                 "to connect anew"});
+  // Of the programs that a command was for.
+  CHECK(closed_devices("all", reports_of({{"V", "reconnect x"}}, all), kernel).empty());
+  CHECK(closed_devices("all", reports_of({{"V", ""}, {"D", ""}}, all), kernel).size() == 1);
 }
 
 TEST_CASE("who loses the last connected path is cut off, and nobody else") {
