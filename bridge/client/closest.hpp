@@ -8,7 +8,8 @@
 
 namespace rnbd {
 
-/// The candidate that was probably meant; "" when none is close.
+/// The candidate that was probably meant; "" when none is close. Of those that are as close it is
+/// the one that begins most alike.
 std::string closest(std::string_view word, const std::vector<std::string>& candidates);
 
 }  // namespace rnbd

@@ -1,18 +1,34 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "bridge/client/connections.hpp"
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <thread>
 #include <utility>
 
 #include "bridge/client/brick/passive_disk.hpp"
+#include "bridge/client/closest.hpp"
 #include "bridge/client/mirror/mirror_commands.hpp"
 #include "bridge/client/mirror/mirror_device.hpp"
 #include "bridge/protocol/printable.hpp"
 #include "bridge/protocol/uuid.hpp"
 
 namespace rnbd {
+namespace {
+
+/// An export that the user may see, and may have meant. "": none.
+std::string export_like(Session& session, const std::string& device, const Interrupt& interrupt) {
+  constexpr std::size_t kMostNames = 1000;  // it takes a millisecond then
+  const auto exports = session.directory().exports(interrupt);
+  std::vector<std::string> names;
+  for (std::size_t i = 0; exports && i < std::min(exports->size(), kMostNames); ++i) {
+    names.push_back((*exports)[i].name);
+  }
+  return closest(device, names);
+}
+
+}  // namespace
 
 Connections::Connections(const ClientConfig& config, rtrs::Log log)
     : config_{config}, log_{std::move(log)}, shared_{config, log_} {}
@@ -101,11 +117,17 @@ Failure Connections::advised(Failure failure) const {
 /// owner.
 Failure Connections::referred(Session& session, const std::string& device, Failure failure,
                               const Interrupt& interrupt) const {
-  const std::string uri =
-      failure.error == ENOENT ? session.directory().referral(device, interrupt) : "";
-  if (uri.empty()) return advised(std::move(failure));
-  failure.text += "; the server says that it is elsewhere: use " + on_one_line(uri);
-  return failure;
+  if (failure.error != ENOENT) return advised(std::move(failure));
+  const std::string uri = session.directory().referral(device, interrupt);
+  if (!uri.empty()) {
+    failure.text += "; the server says that it is elsewhere: use " + on_one_line(uri);
+    return failure;
+  }
+  const std::string similar = export_like(session, device, interrupt);
+  if (!similar.empty()) {
+    failure.text += "; the most similar name of an export there is " + in_quotes(similar);
+  }
+  return advised(std::move(failure));
 }
 
 tl::expected<std::unique_ptr<RemoteDevice>, Failure> Connections::open_in(

@@ -102,7 +102,9 @@ int show(const Invocation& invocation, const std::string& answer) {
     std::puts(answer.c_str());
   } else if (json.contains("error")) {
     const std::string message = json.value("message", std::string{});
-    std::fprintf(stderr, "rnbd-ctl: %s\n", readable_text(message).c_str());
+    // Programs do not know the verbs of rnbd-ctl.
+    const std::string guess = json["error"] == "EINVAL" ? ctl_verb_like(invocation.words[0]) : "";
+    std::fprintf(stderr, "rnbd-ctl: %s%s\n", readable_text(message).c_str(), guess.c_str());
   } else if (json.size() == 1 && json.contains("text") && json["text"].is_string()) {
     std::fputs(json["text"].get_ref<const std::string&>().c_str(), stdout);
   } else {
@@ -174,16 +176,21 @@ std::string find_socket(Invocation& invocation) {
   }
   if (::access(invocation.socket.c_str(), F_OK) == 0) return "";
   if (std::string wrong = complaint_about_group(invocation, programs); !wrong.empty()) return wrong;
+  const std::string guess = ctl_verb_like(invocation.socket);
+  const std::string no_command = "'" + invocation.socket + "' is no command" + guess;
   if (programs.empty()) {
-    return "'" + invocation.socket + "' is no command" + ctl_verb_like(invocation.socket) +
-           (ctl_verb_like(invocation.socket).empty() ? ", and" : " And it is") +
+    return no_command + (guess.empty() ? ", and" : " And it is") +
            " no control socket, of which none is found; looked for " + places_of_programs("");
   }
   if (programs.size() > 1) {
     std::string names;
     for (const CtlProgram& program : programs) names += ' ' + program.name;
-    return "'" + invocation.socket +
-           "' is no control socket; write the name of a program first, one of:" + names;
+    return (guess.empty() ? "'" + invocation.socket + "' is" : no_command + " And it is") +
+           " no control socket; write the name of a program first, one of:" + names;
+  }
+  if (!guess.empty()) {
+    return no_command + " A command of the program that runs is written rnbd-ctl " +
+           programs.front().name + " " + invocation.socket;
   }
   invocation.words.insert(invocation.words.begin(), invocation.socket);
   invocation.socket = programs.front().socket;

@@ -89,8 +89,8 @@ std::string help_on_ctl_words(const CtlAction& help = {});
 std::string fstab_line(const std::string& name);
 /// A line for each verb, and for each command of a running program.
 std::string ctl_verbs_in_short();
-/// A verb of this or a similar name, or of the same meaning in nvme(1) or nbd-client(8), as "; did
-/// you mean map?"; "".
+/// A verb, or a command of running programs, of a similar name, or of the same meaning in nvme(1)
+/// or nbd-client(8), as "; did you mean map?"; "".
 std::string ctl_verb_like(const std::string& word);
 
 /// Why no command begins so, with a side or an object and then another word, such as `path dele` or

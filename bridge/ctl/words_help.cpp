@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The help on rnbd-ctl's own commands.
+#include <algorithm>
 #include <utility>
 
 #include "bridge/client/closest.hpp"
@@ -173,10 +174,12 @@ std::string ctl_verb_like(const std::string& word) {
   for (const auto& [theirs, ours] : kOthers) {
     if (word == theirs) return "; did you mean " + std::string{ours} + "?";
   }
-  std::vector<std::string> known;
+  std::vector<std::string> known{"discover", "keygen", "keys", "certgen"};
   for (const VerbWord& verb : kVerbs) {
     if (!verb.form.empty()) known.emplace_back(verb.word);
   }
+  for (const ProgramWord& each : program_words()) known.emplace_back(each.word);
+  if (std::ranges::find(known, word) != known.end()) return "";
   std::string close = closest(word, known);
   for (const std::string& verb : known) {
     if (close.empty() && word.size() >= 3 && verb.starts_with(word)) close = verb;

@@ -128,7 +128,11 @@ nobody() {
   status_of 0 "${ctl_command[@]}" --root "$PWD/nowhere" list
   says said '^SESSNAME'
   status_of 2 "${ctl_command[@]}" lsit
-  says said "'lsit' is no command, and no control socket"
+  says said "'lsit' is no command; did you mean list\\? And it is no control socket"
+  status_of 2 "${ctl_command[@]}" frobnicate
+  says said "'frobnicate' is no command, and no control socket"
+  status_of 2 "${ctl_command[@]}" umap disk0
+  says said 'did you mean unmap\\?'
   status_of 2 "${ctl_command[@]}" path dele 10.0.0.1
   says said "'dele' is no command of .rnbd-ctl path.; did you mean delete\\?"
   status_of 2 "${ctl_command[@]}" server evict disk0
@@ -163,6 +167,24 @@ nobody() {
   says said 'list \[devices'
 }
 it "without any program the list is empty, and a mistyped word is no command" nobody
+
+# With programs that run a word might be one of their commands, too.
+mistyped() {
+  requires unshare
+  two_programs
+  # shellcheck disable=SC2016
+  local there=(unshare --mount bash -c 'mount -t tmpfs none /run && ln -s "$0"/run/* /run && exec "$@"' "$PWD/$root")
+  "${there[@]}" true || skip "no mount namespaces here"
+  status_of 2 "${there[@]}" "${ctl_command[@]}" umap disk0
+  says said "'umap' is no command; did you mean unmap\\? And it is no control socket; write the name of a program first, one of: disk0 server$"
+  status_of 1 "${ctl_command[@]}" "$PWD/$root/run/rnbd/disk0.control" staus
+  says said "unknown command 'staus'; there are .*; did you mean status\\?$"
+  rm "$root/run/rnbd-server/control"
+  status_of 2 "${there[@]}" "${ctl_command[@]}" umap disk0
+  says said "'umap' is no command; did you mean unmap\\? A command of the program that runs is written rnbd-ctl disk0 umap$"
+  status_of 0 "${there[@]}" "${ctl_command[@]}" status
+}
+it "a mistyped verb is told with the one that is meant, also while programs run" mistyped
 
 # knows_all_of SOCKET: what the program answers is in the help, and has a --help in its words.
 knows_all_of() {

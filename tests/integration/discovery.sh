@@ -190,6 +190,18 @@ referred() {
 }
 it "a referral is shown and named in the refusal, and nothing of that name is opened" referred
 
+# What a user may not see is no guess for him.
+mistyped() {
+  config '[export.secret]' 'storage = "memory:1M"' 'rw = ["@192.0.2.0/24"]'
+  serve
+  refused_client "rnbd+tcp://$address/dsik0" "'dsik0'.*No such file.*; the most similar name of an export there is 'disk0'"
+  refused_client "rnbd+tcp://$address/secrte" "'secrte'.*No such file"
+  if grep -q similar said; then fail "it tells the name of an export that is not for this client"; fi
+  refused_client "rnbd+tcp://$address/backup" "'backup'.*No such file"
+  if grep -q similar said; then fail "a name that is not similar"; fi
+}
+it "a mistyped export is refused with the name that is meant, if the client may see that" mistyped
+
 alone() {
   printf '%s\n' '[referral.vm7]' 'server = "rnbd+tcp://192.0.2.2/vm7"' >conf
   serve

@@ -461,6 +461,27 @@ TEST_CASE("words of other tools lead to ours") {
   CHECK(ctl_verb_like("/run/x") == "");
 }
 
+TEST_CASE("every verb, and every command of programs, is found with a letter missing or swapped") {
+  CHECK(ctl_verb_like("umap") == "; did you mean unmap?");
+  CHECK(ctl_verb_like("lsit") == "; did you mean list?");
+  std::vector<std::string> verbs{"discover", "keygen", "certgen"};
+  for (const ProgramWord& each : program_words()) verbs.emplace_back(each.word);
+  for (const ctl_words::VerbWord& each : ctl_words::kVerbs) {
+    if (!each.form.empty()) verbs.emplace_back(each.word);
+  }
+  CHECK(verbs.size() > 30);
+  for (const std::string& verb : verbs) {
+    CAPTURE(verb);
+    CHECK(ctl_verb_like(verb) == "");  // nothing to guess
+    std::string swapped = verb;
+    std::swap(swapped[1], swapped[2]);
+    if (swapped != verb) CHECK(ctl_verb_like(swapped) == "; did you mean " + verb + "?");
+    if (verb.size() < 5) continue;  // "ad" may be many
+    const std::string shorter = verb.substr(0, 2) + verb.substr(3);
+    CHECK(ctl_verb_like(shorter) == "; did you mean " + verb + "?");
+  }
+}
+
 TEST_CASE("the help has every verb and word") {
   const std::string help = help_on_ctl_words();
   for (const char* word : {"list", "show", "udev nbdN", "csv", "json", "xml", "notree", "noheaders",

@@ -253,6 +253,10 @@ TEST_CASE("guessing: a near word is found, a far one is not") {
   CHECK(closest("reactor", words) == "reactors");
   CHECK(closest("frobnicate", words) == "");
   CHECK(closest("", words) == "");
+  CHECK(closest("umap", {"map", "unmap", "remap"}) == "unmap");
+  CHECK(closest("umap", {"unmap", "map"}) == "unmap");
+  CHECK(closest("lsit", {"list"}) == "list");
+  CHECK(closest("ilts", {"list"}) == "");
 }
 
 TEST_CASE("rights: they are taken from the options of an export") {
