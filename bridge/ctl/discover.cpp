@@ -29,7 +29,8 @@ namespace {
 constexpr const char* kDiscoverDescription =
     "rnbd-ctl discover - list the exports of a server, and open none of them\n"
     "\n"
-    "URI is HOST[:PORT] for TCP, or that of a client, without an export: rnbd://HOST over RDMA, "
+    "URI is HOST[:PORT] for TCP, rdma:HOST[:PORT], or that of a client, without an export: "
+    "rnbd://HOST over RDMA,\n"
     "rnbd+tcp://HOST over TCP,\n"
     "rnbds+tcp://USER@HOST with TLS. KEY=VALUE are parameters of nbdkit-rnbd-plugin(1), e.g.\n"
     "tls-psk=FILE. The server shows the exports that this user may open, and those that it knows "
@@ -106,7 +107,7 @@ tl::expected<Question, EarlyExit> parse_discover(int argc, const char* const* ar
     return tl::unexpected(std::move(*early));
   }
   std::erase_if(parameters, [&](const auto& word) { return take_word(question, word); });
-  if (uri.find("://") == std::string::npos) uri.insert(0, "rnbd+tcp://");
+  uri = uri_of_server(uri);
   if (const auto parsed = parse_device_uri(uri); parsed && !parsed->device.empty()) {
     return tl::unexpected(usage_error(app, "write the URI without /" + parsed->device +
                                                ": all exports of the server are listed"));

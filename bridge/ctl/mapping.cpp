@@ -54,9 +54,11 @@ OrSentence<std::string> uri_of(const CtlAction& action) {
     return tl::unexpected("write map " + device + " from SERVER, or map rnbd+tcp://SERVER/" +
                           device);
   }
-  if (action.server.find("://") != std::string::npos) return action.server + "/" + escaped(device);
-  return std::string{action.rdma ? "rnbd://" : "rnbd+tcp://"} + without_ip(action.server) + "/" +
-         escaped(device);
+  const std::string server = uri_of_server(action.server, action.rdma ? "rdma" : "tcp");
+  if (action.rdma && server.find("+tcp://") != std::string::npos) {
+    return tl::unexpected("rdma and " + action.server + " exclude each other; write one of them");
+  }
+  return server + "/" + escaped(device);
 }
 
 OrSentence<std::string> kernel_of(const std::string& device) {

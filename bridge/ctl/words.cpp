@@ -332,6 +332,23 @@ std::string without_ip(std::string address) {
   return address;
 }
 
+std::string uri_of_server(const std::string& server, const std::string& kind) {
+  const auto uri = [](std::string_view transport, std::string_view address) {
+    return std::string{transport == "rdma" ? "rnbd://" : "rnbd+tcp://"} + std::string{address};
+  };
+  for (const std::string_view transport : {"tcp", "rdma"}) {
+    std::string_view rest = server;
+    if (!rest.starts_with(transport) || !rest.substr(transport.size()).starts_with(':')) continue;
+    rest.remove_prefix(transport.size() + 1);
+    if (rest.starts_with("//")) return uri(transport, rest.substr(2));
+    // A host may be called so, too: tcp:1234.
+    if (rest.find_first_not_of("0123456789") != rest.npos) {
+      return uri(transport, without_ip(std::string{rest}));
+    }
+  }
+  return server.find("://") != std::string::npos ? server : uri(kind, without_ip(server));
+}
+
 const char* name_of(CtlObject object) {
   constexpr std::array kNames{"device", "session", "path"};
   return kNames.at(static_cast<std::size_t>(object));

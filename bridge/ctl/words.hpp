@@ -101,6 +101,10 @@ std::string complaint_about_ctl_group(const std::vector<std::string>& words);
 /// An address as IONOS's rnbd writes it, "ip:10.0.0.2@ip:10.0.0.1", without these kinds.
 std::string without_ip(std::string address);
 
+/// The URI of a server that is written as one, or as HOST[:PORT], tcp:HOST[:PORT] or
+/// rdma:HOST[:PORT], the way paths are shown; without any of these over `kind`, "tcp" or "rdma".
+std::string uri_of_server(const std::string& server, const std::string& kind = "tcp");
+
 /// "device", "session" or "path".
 const char* name_of(CtlObject object);
 

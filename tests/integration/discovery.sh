@@ -47,6 +47,9 @@ assert [each["name"] for each in told["exports"]] == ["disk0"] and told["referra
   ctl discover "$address" csv >found
   says found '^name,size,access,state,used_by,uuid,paths,description$'
   says found "^disk0,1048576,rw,free,,[^,]*,tcp:$address tcp:store"
+  # As it has just told it.
+  ctl discover "tcp:$address" csv >again
+  cmp found again
   ctl discover "$address" --xml | python3 -c '
 import sys, xml.etree.ElementTree as tree
 exports = tree.parse(sys.stdin).getroot()

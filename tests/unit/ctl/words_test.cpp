@@ -455,6 +455,25 @@ TEST_CASE("only who asks for help on a command of a program gets it") {
   CHECK(help_on_program_word({"server", "disconnect", "-h"})->find("DST") == std::string::npos);
 }
 
+TEST_CASE("a server is written as a URI, a host, or as paths are shown") {
+  for (const auto& [server, uri] : std::initializer_list<std::pair<const char*, const char*>>{
+           {"store", "rnbd+tcp://store"},
+           {"store:99", "rnbd+tcp://store:99"},
+           {"ip:10.0.0.1", "rnbd+tcp://10.0.0.1"},
+           {"tcp:10.0.0.1", "rnbd+tcp://10.0.0.1"},
+           {"tcp:[fd99::1]:99", "rnbd+tcp://[fd99::1]:99"},
+           {"tcp://store", "rnbd+tcp://store"},
+           {"rdma:store", "rnbd://store"},
+           {"rdma://store:99", "rnbd://store:99"},
+           {"tcp:1234", "rnbd+tcp://tcp:1234"},
+           {"tcpstore", "rnbd+tcp://tcpstore"},
+           {"rnbds+tcp://me@store", "rnbds+tcp://me@store"}}) {
+    CAPTURE(server);
+    CHECK(uri_of_server(server) == uri);
+  }
+  CHECK(uri_of_server("store", "rdma") == "rnbd://store");
+}
+
 TEST_CASE("words of other tools lead to ours") {
   CHECK(ctl_verb_like("connect") == "; did you mean map DEVICE from SERVER?");
   CHECK(ctl_verb_like("lists") == "; did you mean list?");
