@@ -26,7 +26,8 @@ constexpr ProgramWord kProgramWords[] = {
     {"drain", "[LISTENER]", CtlSide::server,
      "Clients are to send nothing over this listener, or any; waits until they do."},
     {"evict", "SESSION|DEVICE [--force]", CtlSide::server,
-     "Ends this session, or those that have the device open. --force: also those that write."},
+     "Ends this session, or those that have the device open. --force: also those that write; they "
+     "get EIO."},
     {"disconnect", "CLIENT", CtlSide::server,
      "Closes the path that comes from this address; the client may connect it again."},
     {"brick", "[EXPORT]", CtlSide::server,

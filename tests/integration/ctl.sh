@@ -1029,7 +1029,7 @@ evicts() {
   status_of 1 "${ctl_command[@]}" "$PWD/control" evict disk1
   says said "no session is called 'disk1'"
   status_of 1 "${ctl_command[@]}" "$PWD/control" evict disk0
-  says said "'vm1' .127.0.0.1:[0-9]+. has 'disk0' open rw, with 0 requests under way"
+  says said "'vm1' .127.0.0.1:[0-9]+. has 'disk0' open rw, with 0 requests under way; if you write --force, all of its I/O fails with EIO, also that of a file system .* until that is unmounted and the disk is mapped or opened anew$"
   status_of 0 "${ctl_command[@]}" --json "$PWD/control" evict disk0 --force
   says said '"sessions_ended":."vm1".'
   wait_for_line server.log "evicted 'vm1'"

@@ -82,7 +82,10 @@ Answer evict(rtrs::Server& server, ExportCatalogue& catalogue, const Order& orde
                                ", and none has such a device open; `status` tells of all");
   }
   if (const std::string use = use_of(sessions); !use.empty() && !order.force) {
-    return failure(EBUSY, use + "; what it has under way fails if you write --force");
+    return failure(EBUSY, use +
+                              "; if you write --force, all of its I/O fails with EIO, also that of "
+                              "a file system that is mounted from it, until that is unmounted and "
+                              "the disk is mapped or opened anew");
   }
   Json ended = Json::array();
   for (const auto& session : sessions) {
