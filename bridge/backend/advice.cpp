@@ -4,6 +4,10 @@
 #include <filesystem>
 #include <string_view>
 #include <system_error>
+#include <vector>
+
+#include "bridge/protocol/closest.hpp"
+#include "bridge/protocol/printable.hpp"
 
 namespace rnbd {
 namespace {
@@ -29,6 +33,10 @@ bool is_place_of_the_kernel(const fs::path& path) {
   return is_below(path, "/proc/") || is_below(path, "/sys/");
 }
 
+fs::path folder_of(const fs::path& path) {
+  return path.has_parent_path() ? path.parent_path() : fs::path{"."};
+}
+
 /// Quotes the text so that a shell takes it for one word.
 std::string quoted_for_shell(const std::string& text) {
   constexpr std::string_view kPlain =
@@ -40,6 +48,20 @@ std::string quoted_for_shell(const std::string& text) {
     quoted += c;
   }
   return quoted + '"';
+}
+
+/// "the most similar name beside it is 'disk0'; ", or "" if none is similar.
+std::string similar_beside(const fs::path& path) {
+  constexpr std::size_t kMostNames = 1000;
+  std::vector<std::string> names;
+  std::error_code error;
+  fs::directory_iterator entry{folder_of(path), error};
+  for (; !error && entry != fs::directory_iterator{} && names.size() < kMostNames;
+       entry.increment(error)) {
+    names.push_back(entry->path().filename());
+  }
+  const std::string similar = closest(path.filename().native(), names);
+  return similar.empty() ? "" : "the most similar name beside it is " + in_quotes(similar) + "; ";
 }
 
 std::string advice(const fs::path& path, int links) {
@@ -57,12 +79,14 @@ std::string advice(const fs::path& path, int links) {
     return "there is no such file, and no backend begins like that; write a PATH, memory:SIZE, "
            "null:SIZE, nbd:URI, fault:OPTIONS:SPEC or delay:OPTIONS:SPEC";
   }
-  const fs::path folder = path.has_parent_path() ? path.parent_path() : fs::path{"."};
+  const fs::path folder = folder_of(path);
   if (!fs::exists(folder, error)) {
-    return "there is no directory " + folder.native() + "; mount it, or make it first";
+    return "there is no directory " + folder.native() + "; " + similar_beside(folder) +
+           "mount it, or make it first";
   }
   if (is_place_of_the_kernel(path)) return "there is no such file";
-  return "there is no such file; create it with 'truncate -s SIZE " +
+  return "there is no such file; " + similar_beside(path) +
+         "if the path is right, and the file is to be created: 'truncate -s SIZE " +
          quoted_for_shell(path.native()) + "'";
 }
 

@@ -9,8 +9,8 @@
 #include <random>
 #include <sstream>
 
-#include "bridge/client/closest.hpp"
 #include "bridge/control/unix_socket.hpp"
+#include "bridge/protocol/closest.hpp"
 #include "bridge/protocol/uuid.hpp"
 #include "rdma/duration.hpp"
 #include "rdma/path_list.hpp"

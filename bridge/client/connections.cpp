@@ -8,9 +8,9 @@
 #include <utility>
 
 #include "bridge/client/brick/passive_disk.hpp"
-#include "bridge/client/closest.hpp"
 #include "bridge/client/mirror/mirror_commands.hpp"
 #include "bridge/client/mirror/mirror_device.hpp"
+#include "bridge/protocol/closest.hpp"
 #include "bridge/protocol/printable.hpp"
 #include "bridge/protocol/uuid.hpp"
 

@@ -6,7 +6,7 @@
 #include <cstdio>
 #include <utility>
 
-#include "bridge/client/closest.hpp"
+#include "bridge/protocol/closest.hpp"
 #include "bridge/protocol/printable.hpp"
 
 namespace rnbd {

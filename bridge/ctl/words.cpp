@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <array>
 
-#include "bridge/client/closest.hpp"
 #include "bridge/ctl/word_tables.hpp"
+#include "bridge/protocol/closest.hpp"
 
 namespace rnbd {
 namespace {

@@ -3,12 +3,12 @@
 #include <algorithm>
 #include <utility>
 
-#include "bridge/client/closest.hpp"
 #include "bridge/ctl/device_link.hpp"
 #include "bridge/ctl/inventory.hpp"
 #include "bridge/ctl/program_words.hpp"
 #include "bridge/ctl/word_tables.hpp"
 #include "bridge/ctl/words.hpp"
+#include "bridge/protocol/closest.hpp"
 
 namespace rnbd {
 namespace {

@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "bridge/client/closest.hpp"
+#include "bridge/protocol/closest.hpp"
 #include "bridge/protocol/printable.hpp"
 
 namespace rnbd {

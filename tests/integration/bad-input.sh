@@ -23,6 +23,10 @@ bad_server_arguments() {
   mkdir directory
   rejects 'nothing to export' --listen tcp:127.0.0.1:0
   rejects 'missing\.img.*no such file' --check-config --export "a=$PWD/missing.img"
+  # A command that makes the mistyped file is none to follow at once.
+  truncate -s 1M backup.img
+  rejects "bakcup\.img: there is no such file; the most similar name beside it is 'backup.img'; if the path is right, and the file is to be created: 'truncate -s SIZE .*bakcup.img'" \
+    --check-config --export "a=$PWD/bakcup.img"
   rejects 'directory' --listen tcp:127.0.0.1:0 --export "a=$PWD/directory"
   rejects 'NAME=' --listen tcp:127.0.0.1:0 --export "$PWD/image"
   rejects 'twice' --listen tcp:127.0.0.1:0 --export "a=$PWD/image" --export a=memory:1M

@@ -13,9 +13,9 @@
 #include <fstream>
 #include <string_view>
 
-#include "bridge/client/closest.hpp"
 #include "bridge/daemon/server/rights_check.hpp"
 #include "bridge/daemon/server/unclosed_text.hpp"
+#include "bridge/protocol/closest.hpp"
 
 namespace rnbd {
 namespace {

@@ -4,9 +4,9 @@
 #include <string>
 #include <string_view>
 
-#include "bridge/client/closest.hpp"
 #include "bridge/daemon/server/rights_check.hpp"
 #include "bridge/daemon/server/settings.hpp"
+#include "bridge/protocol/closest.hpp"
 
 namespace rnbd {
 namespace {

@@ -193,6 +193,15 @@ TEST_CASE("file: the advice about what is missing fits the place") {
   CHECK_FALSE(says(folder.path() + "/link", "a link to /dev/vg0/vm7: there is no such device"));
   std::filesystem::create_symlink("none", folder.path() + "/near");
   CHECK(says(folder.path() + "/near", "truncate -s SIZE " + folder.path() + "/none'"));
+  // A path that is mistyped.
+  folder.file("disk0.img", 4096);
+  std::filesystem::create_directory(folder.path() + "/images");
+  CHECK(says(folder.path() + "/dsik0.img",
+             "there is no such file; the most similar name beside it is 'disk0.img'; if the path "
+             "is right, and the file is to be created: 'truncate -s SIZE "));
+  CHECK_FALSE(says(folder.path() + "/imagse/disk0.img",
+                   "/imagse; the most similar name beside it is 'images'; mount it, or make it"));
+  CHECK(says(folder.path() + "/backup", "there is no such file; if the path is right, and"));
 }
 
 TEST_CASE("file: a deleted or replaced one has lost its name, and works as before") {

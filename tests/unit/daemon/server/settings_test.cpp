@@ -5,8 +5,6 @@
 
 #include <set>
 
-#include "bridge/client/closest.hpp"
-
 namespace settings_test {
 
 using namespace rnbd;
@@ -244,19 +242,6 @@ TEST_CASE("settings: what cannot work together is said before anything is opened
   CHECK(contradiction_in(settings) == "");
   settings.memory_limit -= 1;
   CHECK(has(contradiction_in(settings), "raise memory-limit"));
-}
-
-TEST_CASE("guessing: a near word is found, a far one is not") {
-  const std::vector<std::string> words{"queue-depth", "max-io-size", "reactors", "direct"};
-  CHECK(closest("queue_depth", words) == "queue-depth");
-  CHECK(closest("maxiosize", words) == "max-io-size");
-  CHECK(closest("reactor", words) == "reactors");
-  CHECK(closest("frobnicate", words) == "");
-  CHECK(closest("", words) == "");
-  CHECK(closest("umap", {"map", "unmap", "remap"}) == "unmap");
-  CHECK(closest("umap", {"unmap", "map"}) == "unmap");
-  CHECK(closest("lsit", {"list"}) == "list");
-  CHECK(closest("ilts", {"list"}) == "");
 }
 
 TEST_CASE("rights: they are taken from the options of an export") {

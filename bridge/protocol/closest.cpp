@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "bridge/client/closest.hpp"
+#include "bridge/protocol/closest.hpp"
 
 #include <algorithm>
 #include <numeric>
