@@ -456,7 +456,7 @@ TEST_CASE("only who asks for help on a command of a program gets it") {
 }
 
 TEST_CASE("a server is written as a URI, a host, or as paths are shown") {
-  for (const auto& [server, uri] : std::initializer_list<std::pair<const char*, const char*>>{
+  for (const auto& item : std::initializer_list<std::pair<const char*, const char*>>{
            {"store", "rnbd+tcp://store"},
            {"store:99", "rnbd+tcp://store:99"},
            {"ip:10.0.0.1", "rnbd+tcp://10.0.0.1"},
@@ -468,8 +468,8 @@ TEST_CASE("a server is written as a URI, a host, or as paths are shown") {
            {"tcp:1234", "rnbd+tcp://tcp:1234"},
            {"tcpstore", "rnbd+tcp://tcpstore"},
            {"rnbds+tcp://me@store", "rnbds+tcp://me@store"}}) {
-    CAPTURE(server);
-    CHECK(uri_of_server(server) == uri);
+    CAPTURE(item.first);
+    CHECK(uri_of_server(item.first) == item.second);
   }
   CHECK(uri_of_server("store", "rdma") == "rnbd://store");
 }
