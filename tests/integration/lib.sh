@@ -16,8 +16,10 @@ plugin=${RNBD_PLUGIN:-$build_dir/nbdkit-plugin/nbdkit-rnbd-plugin.so}
 face=${RNBD_FACE:-nbdkit} # what NBD clients see of us: nbdkit with our plugin, or `bridge`
 sanitizer=${RNBD_SANITIZE:-}
 PATH=$PATH:/usr/sbin:/sbin
-if [[ ! -x $server_program || ! -x $bridge_program || ! -e $plugin ]]; then
-  echo "$server_program, $bridge_program or $plugin is missing: build first, or set RNBD_BUILD_DIR" >&2
+client_program=$plugin # of that face
+[[ $face != bridge ]] || client_program=$bridge_program
+if [[ ! -x $server_program || ! -e $client_program ]]; then
+  echo "$server_program or $client_program is missing: build first, or set RNBD_BUILD_DIR" >&2
   exit 1
 fi
 
