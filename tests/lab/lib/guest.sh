@@ -268,7 +268,7 @@ fio_verify() {
 }
 # wake_when_stuck /dev/NAME PID: while that process lives. Soft-RoCE of 6.1 may forget to end a registration of Linux's
 # client until the same queue pair gets more to do, see docs/hacking.md: a request that has stood still for 20 s is helped by
-# a read on each CPU. A few times at most: more than that would not be soft-RoCE's mistake.
+# reads on each CPU. A few times at most: more than that would not be soft-RoCE's mistake.
 wake_when_stuck() {
   local disk=/sys/block/${1##*/} completed earlier='' since=$SECONDS woken=0 cpu
   [[ $1 == /dev/rnbd* ]] || return 0
@@ -278,7 +278,9 @@ wake_when_stuck() {
     ((SECONDS - since >= 20)) || continue
     echo "soft-RoCE has forgotten a request after reads, writes, discards and flushes: $completed"
     for ((cpu = 0; cpu < $(nproc); cpu++)); do
-      timeout 10 taskset -c "$cpu" dd if="$1" of=/dev/null bs=4k count=1 skip="$cpu" iflag=direct status=none || true
+      # Many at once: Linux prefers the path that has less under way.
+      timeout 10 fio --name=wake --filename="$1" --direct=1 --ioengine=libaio --iodepth=16 --rw=read --bs=4k \
+        --number_ios=64 --cpus_allowed="$cpu" >/dev/null 2>&1 || true
     done
     woken=$((woken + 1)) since=$SECONDS
   done
