@@ -162,7 +162,7 @@ std::vector<ControlCommand> client_commands(const ClientConfig& config, Connecti
          session.set_policy(*policy);
          return Json::object();
        }},
-      {"mirror", "status|discard SERVER|add HOST[:PORT]|force SERVER [--force]",
+      {"mirror", "status|discard SERVER|add HOST[:PORT] [--force]|force SERVER [--force]",
        "The members of a mirror, and how far those are that come back; discard does without one, "
        "add puts a server with an empty disk in its place, force goes on with one copy only.",
        [&](const std::string& words) -> Answer {

@@ -371,7 +371,8 @@ Done ConfigReader::set_uri(std::string_view text) {
                                          "tls-psk-file", "tls-certificates", "tls-verify",
                                          "auth-psk-file"};
   for (const auto& [key, value] : uri_->options) {
-    if (key == "read" || key == "degraded" || key == "group" || key == "resync-rate") {
+    if (key == "read" || key == "degraded" || key == "group" || key == "resync-rate" ||
+        key == "create") {
       if (auto done = set_mirror_option(key, value); !done)
         return Error{key + "=: " + done.error()};
       continue;
@@ -402,6 +403,8 @@ Done ConfigReader::set_mirror_option(std::string_view key, std::string_view valu
                  choose<mirror::Degraded>(value, {{"allow", mirror::Degraded::allow},
                                                   {"quorum", mirror::Degraded::quorum}}));
   }
+  if (key == "create")
+    return store(mirror_.create_copy, choose<bool>(value, {{"empty", false}, {"copy", true}}));
   if (key == "resync-rate") {
     constexpr unsigned kMost = 1U << 20;
     const auto mib = parse_number(value, 1, kMost);

@@ -23,6 +23,7 @@ struct MirrorConfig {
   std::vector<std::vector<rtrs::PathAddress>> members;  ///< the paths to each, in their order
   wire::Uuid group{};
   bool near = false;              ///< reads go to the member that answers soonest
+  bool create_copy = false;       ///< copies may replace data on disks that are new in the group
   std::uint64_t resync_rate = 0;  ///< bytes per second at most; 0 = no limit
   mirror::Degraded degraded = mirror::Degraded::allow;
 };

@@ -40,7 +40,8 @@ constexpr ProgramWord kProgramWords[] = {
     {"reconnect", kAddressOfPath, CtlSide::client, "Puts it into service again."},
     {"policy", "round-robin|min-inflight|min-latency", CtlSide::client,
      "Which of equally good paths takes a request."},
-    {"mirror", "status|discard SERVER|add HOST[:PORT]|force SERVER [--force]", CtlSide::client,
+    {"mirror", "status|discard SERVER|add HOST[:PORT] [--force]|force SERVER [--force]",
+     CtlSide::client,
      "The members of a mirror; does without one; takes an empty disk in its place; goes on with "
      "one copy only."},
 };

@@ -31,7 +31,9 @@ namespace rnbd::mirror {
   X(d_snapshot_early, "the list of what to copy is made while older changes run")                 \
   X(no_dirty_inherit, "a joining member does not learn what others lack")                         \
   X(ghost_rejoin, "late copies of a member's older session are carried out")                      \
-  X(join_no_flush, "a returning member joins before it is flushed")
+  X(join_no_flush, "a returning member joins before it is flushed")                               \
+  X(first_view_of_all, "members of a new group count as in step before they have got a copy")     \
+  X(overwrite_unasked, "the data on a disk that is new in the group are overwritten")
 
 #define PLANTS RNBD_MIRROR_PLANTS
 #include "rdma/plant_table.inc"

@@ -84,7 +84,7 @@ class Members(Chain):
         self.bridge = self.processes[-1]
         if len(self.servers) > 1:
             self.load("randread", 1, 0.05)  # attaches
-            eventually("equality", lambda: self.mirror()["unequal_mib"] == 0, 3600)
+            eventually("the first copy", self.is_whole, 3600)
 
     def start_server(self, number, *options):
         """At the same port as before."""
@@ -110,6 +110,11 @@ class Members(Chain):
 
     def mirror(self):
         return json.loads(self.ctl("control", "mirror", "status"))
+
+    def is_whole(self):
+        mirror = self.mirror()
+        states = {member["state"] for member in mirror["members"]}
+        return states == {"in step"} and mirror["unequal_mib"] == 0
 
     def state(self, number):
         return self.mirror()["members"][number]["state"]

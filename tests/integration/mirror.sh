@@ -117,19 +117,109 @@ it_plugin "a whole disk is copied in and out over TLS, and is read from the near
 
 # Of a group that begins, the first member's content counts.
 first_counts() {
-  dd if=/dev/urandom of=a.img bs=1M count=16 status=none
+  random_file a.img 16M
   start_members a b
   face_of_mirror "control=$PWD/control"
   nbdsh <<<'assert h.pread(65536, 1 << 20) == open("a.img", "rb").read()[1 << 20:(1 << 20) + 65536]'
-  eventually 120 equal_now
+  eventually 120 all_in_step
   copies_are_same a b
 }
-equal_now() { [[ $(mirror_says .unequal_mib) == 0 ]]; }
+all_in_step() {
+  [[ $(mirror_says '[.unequal_mib] + ([.members[].state] | unique) | map(tostring) | join(",")') == "0,in step" ]]
+}
 # mirror_says FILTER: of what `mirror status` answers.
 mirror_says() { "${ctl_command[@]}" --json "$PWD/control" mirror status | jq -r "$1"; }
 it_plugin "a new group gets the content of its first member" first_counts
 
-away() { [[ $(mirror_says '.members[1].state') == away ]]; }
+# What the first server had, and `b` where it was written while the first one was away.
+copy_interrupted() {
+  random_file a.img 16M
+  cp a.img before
+  start_members a b
+  mirror+="?resync-rate=4"
+  face_of_mirror "control=$PWD/control"
+  nbdsh <<<'h.pwrite(b"a" * 4096, 0, nbd.CMD_FLAG_FUA)'
+  spawn user /usr/bin/python3 -m nbd -u "$uri" -c 'import os, time, nbd
+while not os.path.exists("go"): time.sleep(0.02)
+h.pwrite(b"b" * 4096, 4096, nbd.CMD_FLAG_FUA)'
+  "$1" a
+  eventually 20 is_away 0
+  touch go
+  "$2" a
+  wait_end user 60 || fail "the write is not answered, though the first server is back"
+  ((status == 0)) || fail "the user: $(cat user.log)"
+  eventually 120 all_in_step
+  copies_are_same a b
+  python3 -c 'assert open("a.img", "rb").read(8192) == b"a" * 4096 + b"b" * 4096'
+  cmp --ignore-initial 8192 a.img before
+}
+is_away() { [[ $(mirror_says ".members[$1].state") == away ]]; }
+it "the content of a disk survives when its server is killed during the first copy" \
+  copy_interrupted kill_hard start_member
+it_plugin "the content of a disk survives when its server stands still during the first copy" \
+  copy_interrupted freeze thaw
+
+# Reads of the first server fail now and then, and those of the first copy, too.
+copy_unreadable() {
+  random_file a.img 32M
+  cp a.img before
+  disk_size=32M
+  member_fault[a]=fault:seed=7,read-eio=0.02:
+  start_members a b
+  face_of_mirror "control=$PWD/control"
+  nbdsh <<<'h.get_size()'
+  eventually 120 all_in_step
+  wait_for_line nbdkit.log "bytes from byte .* cannot be read from any server in step"
+  copies_are_same a b
+  cmp a.img before
+}
+it_plugin "a failed read during the first copy destroys nothing" copy_unreadable
+
+# A server that was named by mistake has the disk of somebody else.
+other_disk() {
+  local b
+  random_file a.img 16M
+  random_file b.img 16M
+  cp a.img right
+  cp b.img wrong
+  start_members a b
+  b=127.0.0.1:${member_port[b]}
+  refused_client "$mirror" "$b" "its disk is new in this mirror" "create=copy"
+  cmp a.img right
+  cmp b.img wrong
+  mirror+="?create=copy"
+  face_of_mirror "control=$PWD/control"
+  nbdsh <<<'h.pread(65536, 0)'
+  eventually 120 all_in_step
+  copies_are_same a b
+  cmp a.img right
+}
+it_plugin "the disk of a server that holds data is not overwritten unless the URI says so" other_disk
+
+other_disk_added() {
+  local b d
+  start_members a b
+  b=127.0.0.1:${member_port[b]}
+  face_of_mirror "control=$PWD/control"
+  nbdsh <<<'h.pwrite(b"x" * 65536, 3 << 20, nbd.CMD_FLAG_FUA)'
+  eventually 120 all_in_step
+  status_of 0 "${ctl_command[@]}" "$PWD/control" mirror discard "$b"
+  random_file d.img 16M
+  cp d.img wrong
+  start_member d
+  d=127.0.0.1:${member_port[d]}
+  status_of 0 "${ctl_command[@]}" "$PWD/control" mirror add "$d"
+  eventually 20 holds_data 1
+  nbdsh <<<'h.pwrite(b"y" * 65536, 5 << 20, nbd.CMD_FLAG_FUA)'
+  cmp d.img wrong
+  status_of 0 "${ctl_command[@]}" "$PWD/control" mirror discard "$d"
+  status_of 0 "${ctl_command[@]}" "$PWD/control" mirror add "$d" --force
+  eventually 120 all_in_step
+  copies_are_same a d
+}
+holds_data() { [[ $(mirror_says ".members[$1] | .state + .trouble") == "waitingits disk is new"* ]]; }
+it "a server that holds data is added only if its operator insists" other_disk_added
+
 told_in_step() { [[ $(mirror_says '.members[1].state') == "in step" ]]; }
 told() {
   start_members a b
@@ -139,7 +229,7 @@ told() {
   [[ $(mirror_says .attached) == true ]] || fail "it is not attached"
   kill_hard b
   nbdsh <<<'h.pwrite(b"y" * 65536, 5 << 20, nbd.CMD_FLAG_FUA)'
-  eventually 20 away
+  eventually 20 is_away 1
   [[ $(mirror_says '.members[1].trouble') != "" ]] || fail "nobody says why b is away"
   start_member b
   eventually 60 told_in_step
@@ -178,7 +268,7 @@ sparse() {
   start_members a b
   face_of_mirror "control=$PWD/control"
   nbdsh <<<'h.pread(65536, 0)'
-  eventually 120 equal_now
+  eventually 120 all_in_step
   kill_hard b
   nbdsh <<<'h.pwrite(bytes(16 << 20), 64 << 20); h.flush()'
   (($(kib a) >= 16384)) || fail "the zeroes were not written to a"
@@ -196,8 +286,9 @@ unreadable() {
   member_fault[b]=fault:read-eio=1:
   start_members a b
   face_of_mirror "control=$PWD/control"
+  nbdsh <<<'h.get_size()'
+  eventually 120 all_in_step
   nbdsh <<<'h.pread(1 << 20, 0)'
-  eventually 120 equal_now
   nbdcopy "$uri" copy
   cmp a.img copy
   wait_for_line nbdkit.log "127.0.0.1:${member_port[b]} is lost.*: see its log, Input/output error"
@@ -209,13 +300,13 @@ it "what a server cannot read is read from another one" unreadable
 
 # The chapter of docs/mirror.md, as an operator follows it.
 waits() { [[ $(mirror_says ".members[$1].state") == waiting ]]; }
-all_in_step() { [[ $(mirror_says '[.members[].state] | unique | join(",")') == "in step" ]]; }
 two_of_three_gone() {
   local a b
   start_members a b c
   a=127.0.0.1:${member_port[a]} b=127.0.0.1:${member_port[b]}
   face_of_mirror "control=$PWD/control"
   nbdsh <<<'h.pwrite(b"x" * 65536, 3 << 20, nbd.CMD_FLAG_FUA)'
+  eventually 120 all_in_step
   stop nbdkit 10
   kill_hard b
   kill_hard c
@@ -248,8 +339,9 @@ it "when two of three are gone, an operator has the third one go on, and puts ot
 
 refused() {
   start_members a b
-  face_of_mirror
+  face_of_mirror "control=$PWD/control"
   nbdsh <<<'h.pwrite(b"x" * 65536, 0, nbd.CMD_FLAG_FUA)'
+  eventually 120 all_in_step
   stop nbdkit
   # In another order it is another group.
   refused_client "rnbd-mirror+tcp://127.0.0.1:${member_port[b]},127.0.0.1:${member_port[a]}/disk0" \
@@ -280,8 +372,8 @@ in_step() { grep -c "127.0.0.1:${member_port[$1]} is in step" nbdkit.log; }
 # kill_member NAME: until the others go on, and it is back.
 kill_member() {
   local before
-  # Its first line may still be on its way to the log, and is not that of its return.
-  says nbdkit.log "127\.0\.0\.1:${member_port[$1]} is in step"
+  # Its first line comes after the first copy, and is not that of its return.
+  wait_for_line nbdkit.log "127\.0\.0\.1:${member_port[$1]} is in step"
   before=$(in_step "$1")
   kill_hard "$1"
   go_on
@@ -315,6 +407,7 @@ member_freezes() {
   start_members a b
   face_of_mirror "control=$PWD/control"
   start_writers
+  eventually 120 all_in_step
   freeze b
   go_on
   thaw b
@@ -326,8 +419,9 @@ it_plugin "a server that stands still is done without, and does no harm when it 
 
 all_die() {
   start_members a b
-  face_of_mirror
+  face_of_mirror "control=$PWD/control"
   start_writers
+  eventually 120 all_in_step
   kill_hard a
   kill_hard b
   start_member b
@@ -343,6 +437,7 @@ both_die() {
   start_members a b
   face_of_mirror "control=$PWD/control"
   start_writers
+  eventually 120 all_in_step
   for ((i = 0; i < kills; i++)); do
     kill_hard b
     ((i % 2 == 1)) || go_on # otherwise the client dies before it has gone on without b

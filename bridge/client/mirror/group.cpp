@@ -18,8 +18,8 @@ Group::Group(const GroupOptions& options, GroupHost& host)
       unequal_{options.regions},
       activity_{regions_} {}
 
-void Group::link_up(unsigned member) {
-  if (!is_over()) members_.link_up(member);
+void Group::link_up(unsigned member, bool overwrite) {
+  if (!is_over()) members_.link_up(member, overwrite);
 }
 
 void Group::link_down(unsigned member) {
@@ -51,6 +51,7 @@ void Group::answer(const Answer& answer) {
   const auto sent = members_.sent().answered(answer.tag);
   if (!sent) return;
   if (sent->order == Order::claim) return claimed(sent->member, answer);
+  if (sent->order == Order::inspect) return inspected(sent->member, answer.error);
   if (sent->order == Order::pull) return pulled(sent->operation, sent->member, answer.error);
   const bool unreadable = answer.error == EIO && sent->order == Order::read;
   if (unreadable && live()) return read_failed(sent->operation, sent->member);
@@ -58,10 +59,7 @@ void Group::answer(const Answer& answer) {
   const auto operation = operations_.find(sent->operation);
   switch (sent->order) {
     case Order::view:
-      if (sent->about == kMaxMembers) {
-        members_[sent->member].introduced = true;
-        return work();
-      }
+      if (sent->about == kMaxMembers) return begin_resync(sent->member);
       if (!members_.recorded(sent->member, sent->view)) return;
       settle_all();
       start_queued();
@@ -106,21 +104,37 @@ void Group::claimed(unsigned number, const Answer& answer) {
     members_.outranked(number, answer.claimed.promised);
     return attaching ? restart() : work();
   }
+  members_[number].claimed = answer.claimed;
+  if (!members_.inspect(number)) take_in(number);
+}
+
+void Group::inspected(unsigned number, int error) {
+  if (error != 0 && error != ENOTEMPTY) return lose(number, true);
+  members_[number].writable = error == 0;
+  take_in(number);
+}
+
+/// Its part in attaching, or the beginning of its resync.
+void Group::take_in(unsigned number) {
   Membership::Member& member = members_[number];
-  member.claimed = answer.claimed;
   member.stage = Stage::claimed;
-  if (attaching) return try_attach(false);
+  if (members_.phase() == Phase::attaching) return try_attach(false);
+  if (members_.holds_data(number)) return;
+  if (member.claimed.view.id == ViewId{}) return members_.introduce(number);
+  begin_resync(number);
+}
+
+void Group::begin_resync(unsigned number) {
+  Membership::Member& member = members_[number];
   member.stage = Stage::draining;  // from now on it is told of all changes
   member.todo = RegionMap{options_.regions};
   // If an operator has forced this member to go on alone, the others lack its later changes.
   for (unsigned k = 0; k < options_.members; ++k)
     if (has(in_step(), k)) member.todo.add(member.claimed.maps.dirty[k]);
-  member.pulls = answer.claimed.pulls;
+  member.pulls = member.claimed.pulls;
   activity_.add(member.claimed.maps.active);  // they are cooled there once it has joined
   for (const auto& [id, operation] : operations_)
     if (operation.step == Step::writing) member.older.push_back(id);
-  member.introduced = member.claimed.view.id != ViewId{};
-  if (!member.introduced) members_.introduce(number);
   work();
 }
 

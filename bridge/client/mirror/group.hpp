@@ -30,7 +30,8 @@ class Group {
   Group(const GroupOptions& options, GroupHost& host);
 
   // Events.
-  void link_up(unsigned member);
+  /// `overwrite`: a copy may replace the content of its disk even if that holds data of others.
+  void link_up(unsigned member, bool overwrite);
   void link_down(unsigned member);
   void answer(const Answer& answer);
   /// `operation` is below kOwn and names one operation at a time.
@@ -73,6 +74,9 @@ class Group {
   // Members.
   void lose(unsigned member, bool drop);
   void claimed(unsigned member, const Answer& answer);
+  void inspected(unsigned member, int error);
+  void take_in(unsigned member);
+  void begin_resync(unsigned member);
   void restart();
   void try_attach(bool hurry);
   void propose(MemberSet set, const std::vector<RegionMap>& inherit);

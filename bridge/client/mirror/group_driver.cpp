@@ -30,7 +30,10 @@ GroupDriver::GroupDriver(const ClientConfig& config, const Surroundings& surroun
       calls_{answers_,
              [this](auto operation, bool by_force) { return withdraw(operation, by_force); }},
       copies_{config.mirror->resync_rate} {
-  for (unsigned i = 0; i < members_.size(); ++i) members_[i].link = &links_[i];
+  for (unsigned i = 0; i < members_.size(); ++i) {
+    members_[i].link = &links_[i];
+    members_[i].overwrite = config.mirror->create_copy;
+  }
 }
 
 void GroupDriver::loop() {

@@ -60,7 +60,7 @@ class GroupDriver final : private GroupHost {
   // An operator's orders, see Mirror.
   Done force(const std::string& server, bool sure);
   Done discard(const std::string& server);
-  Done add(const rtrs::PathAddress& path);
+  Done add(const rtrs::PathAddress& path, bool overwrite);
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -70,6 +70,7 @@ class GroupDriver final : private GroupHost {
     MemberSession session;
     bool lost_power = false;  ///< by its answer to the claim, unflushed writes may be gone
     bool discarded = false;   ///< by an operator
+    bool overwrite = false;   ///< an operator allows to replace the content of its disk
     int failure = 0;          ///< errno of the answer that the group handles at the moment
   };
   /// The newest event of the group that settle() must handle. `over` makes earlier ones void.

@@ -57,7 +57,7 @@ void GroupDriver::opened(unsigned number, std::unique_ptr<OpenMember> open) {
     return member.link->renew(std::move(open));
   }
   member.session.begin(std::move(open));
-  group_->link_up(number);
+  group_->link_up(number, member.overwrite);
 }
 
 void GroupDriver::begin_group(const OpenMember& open) {

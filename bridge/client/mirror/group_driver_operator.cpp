@@ -47,7 +47,7 @@ GroupDriver::Done GroupDriver::discard(const std::string& server) {
   return {};
 }
 
-GroupDriver::Done GroupDriver::add(const rtrs::PathAddress& path) {
+GroupDriver::Done GroupDriver::add(const rtrs::PathAddress& path, bool overwrite) {
   const auto place = std::ranges::find_if(members_, &Member::discarded);
   if (place == members_.end())
     return refuse(ENOSPC, "the mirror has no free place; mirror discard SERVER makes one");
@@ -55,6 +55,7 @@ GroupDriver::Done GroupDriver::add(const rtrs::PathAddress& path) {
     if (!members_[i].discarded && links_.server(i) == host_and_port(path))
       return refuse(EEXIST, "that server is a member already");
   place->discarded = false;
+  place->overwrite = overwrite;
   place->link->go_to(path);
   return {};
 }

@@ -12,6 +12,7 @@ namespace rnbd::mirror {
 /// A client's orders to a member.
 enum class Order : std::uint8_t {
   claim,
+  inspect,  ///< fails with ENOTEMPTY unless the whole disk is known to read as zeroes
   view,
   confirm,
   maps,   ///< return the activity log and the dirty maps

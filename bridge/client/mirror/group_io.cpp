@@ -104,13 +104,12 @@ void Group::fail(std::uint64_t id) {
     if (size(in_step()) > 1) return lose(worst, true);
     unequal_.remove(operation.region);
   }
+  // The others are copied first.
+  if (operation.kind == Kind::copy) members_[operation.target].next_copy = operation.region + 1;
   operations_.erase(id);
   host_.failed(id, EIO);
   for (const std::uint64_t next : locks_.release(id)) run(next);
   if (operation.kind == Kind::equal) start_queued();
-  // It would be copied again and again.
-  if (operation.kind == Kind::copy && members_.syncs(operation.target))
-    lose(operation.target, true);
 }
 
 void Group::repair(const Operation& read) {

@@ -34,7 +34,6 @@ void Group::resync(unsigned member) {
   switch (returning.stage) {
     case Stage::draining: {
       std::erase_if(returning.older, [&](std::uint64_t id) { return !operations_.contains(id); });
-      if (!returning.introduced) return;
       if (returning.older.empty() || RNBD_MIRROR_PLANTED(d_snapshot_early))
         members_.ask(member, Stage::asking);
       return;
@@ -68,7 +67,8 @@ void Group::resync(unsigned member) {
 void Group::copy_next(unsigned member) {
   Membership::Member& returning = members_[member];
   if (members_.gate_closed()) return;
-  const std::uint32_t region = returning.todo.next(0);
+  std::uint32_t region = returning.todo.next(returning.next_copy);
+  if (region >= options_.regions) region = returning.todo.next(returning.next_copy = 0);
   if (region < options_.regions && !RNBD_MIRROR_PLANTED(join_early)) {
     const bool differs = unequal_.contains(region);
     const Kind kind = differs ? Kind::equal : Kind::copy;

@@ -68,6 +68,8 @@ void MemberOrder::start(rtrs::ClientLane& lane) {
   switch (command_.order) {
     case Order::claim:
       return send_claim(lane);
+    case Order::inspect:
+      return ask_status(lane);
     case Order::view:
       return send_view(lane);
     case Order::confirm:
@@ -188,13 +190,24 @@ void MemberOrder::ask_regions(rtrs::ClientLane& lane) {
   send(lane, message, true);
 }
 
+void MemberOrder::ask_status(rtrs::ClientLane& lane) {
+  data_.assign(room_, std::byte{});
+  wire::BlockStatus message;
+  message.header = wire::header_of(wire::MessageType::block_status);
+  message.offset = empty_;
+  message.length = shape_.size - empty_;
+  send(lane, message, true);
+}
+
 void MemberOrder::on_done(rtrs::ClientLane& lane, rtrs::Request& request) {
   static_cast<MemberOrder*>(request.context)->answered(lane, request.error);
 }
 
 void MemberOrder::answered(rtrs::ClientLane& lane, int error) {
   if (std::exchange(claiming_, false)) return claimed(lane, error);
+  if (error == EOPNOTSUPP && command_.order == Order::inspect) return found_data();
   if (error != 0) return finish(error);
+  if (command_.order == Order::inspect) return told_status(lane);
   if (request_.is_read) return told_regions(lane);
   const bool more = command_.order == Order::cool && first_ < shape_.regions;
   return more ? send_cool(lane) : finish(0);
@@ -247,6 +260,23 @@ void MemberOrder::told_regions(rtrs::ClientLane& lane) {
   first_ = 0;
   if (++which_ > shape_.members) return finish(0);
   ask_regions(lane);
+}
+
+void MemberOrder::told_status(rtrs::ClientLane& lane) {
+  const auto extents = wire::decode_block_status_response(data_, shape_.size - empty_);
+  if (!extents) return fail("its answer about its blocks makes no sense");
+  for (const wire::Extent& extent : *extents) {
+    if ((extent.flags & wire::kExtentZero) == 0) return found_data();
+    empty_ += extent.length;
+  }
+  empty_ < shape_.size ? ask_status(lane) : finish(0);
+}
+
+void MemberOrder::found_data() {
+  complaint_ =
+      "its disk is new in this mirror, and is not known to be empty: a copy of another server's "
+      "disk would replace its content; if that is right, add create=copy to the URI";
+  finish(ENOTEMPTY);
 }
 
 void MemberOrder::fail(std::string complaint) {

@@ -25,10 +25,11 @@ struct GroupShape {
   wire::Uuid claimant{};  ///< this run of the client
 };
 
-/// CLAIM, VIEW, CONFIRM, REGIONS, COOL or PULL, each in one or more messages. A claim also reads
-/// the member's maps.
+/// CLAIM, BLOCK STATUS, VIEW, CONFIRM, REGIONS, COOL or PULL, each in one or more messages. A claim
+/// also reads the member's maps.
 ///
-/// Errors:  the server's; EPROTO (an invalid answer, or one of another group: complaint()).
+/// Errors:  the server's; EPROTO (an invalid answer, or one of another group: complaint());
+///          ENOTEMPTY of an inspection, with a complaint.
 /// Threads: as rtrs::Operation.
 /// Source:  docs/protocol.md, members of mirror groups.
 class MemberOrder final : public rtrs::Operation {
@@ -53,6 +54,7 @@ class MemberOrder final : public rtrs::Operation {
   void send_cool(rtrs::ClientLane& lane);
   void send_pull(rtrs::ClientLane& lane);
   void ask_regions(rtrs::ClientLane& lane);
+  void ask_status(rtrs::ClientLane& lane);
   template <class T>
   void send(rtrs::ClientLane& lane, T message, bool question);
   std::vector<std::byte> inheritance() const;
@@ -62,11 +64,13 @@ class MemberOrder final : public rtrs::Operation {
   void answered(rtrs::ClientLane& lane, int error);
   void claimed(rtrs::ClientLane& lane, int error);
   void told_regions(rtrs::ClientLane& lane);
+  void told_status(rtrs::ClientLane& lane);
   void take_device_id();
   std::string judge(const wire::MirrorClaimResponse& response) const;
   RegionMap& asked_map();
   Maps& maps();
   void fail(std::string complaint);
+  void found_data();
 
   const Command command_;
   const GroupShape shape_;
@@ -79,6 +83,7 @@ class MemberOrder final : public rtrs::Operation {
   bool claiming_ = false;    ///< the answer to the CLAIM is awaited
   unsigned which_ = 0;       ///< map that is asked for, as in REGIONS
   std::uint32_t first_ = 0;  ///< region of the next page
+  std::uint64_t empty_ = 0;  ///< bytes from the beginning that are known to be zeroes
   Answer answer_;
   std::string complaint_;
 };

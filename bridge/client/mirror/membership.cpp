@@ -40,9 +40,10 @@ bool Membership::gate_closed() const {
 
 // ---- Sessions and commands ----------------------------------------------------------------------
 
-void Membership::link_up(unsigned number) {
+void Membership::link_up(unsigned number, bool overwrite) {
   Member& member = members_[number];
   member.session = next_session_++;
+  member.writable = overwrite || RNBD_MIRROR_PLANTED(overwrite_unasked);
   member.stage = Stage::up;
   if (!rise_) claim(number);
 }
@@ -62,6 +63,19 @@ void Membership::outranked(unsigned number, std::uint64_t promised) {
 void Membership::forget(unsigned member) {
   members_[member] = Member{};
   sent_.forget(member);
+}
+
+bool Membership::inspect(unsigned number) {
+  Member& member = members_[number];
+  if (!holds_data(number) || (number == 0 && phase_ == Phase::attaching)) return false;
+  member.stage = Stage::inspecting;
+  post(number, Order::inspect, {});
+  return true;
+}
+
+bool Membership::holds_data(unsigned number) const {
+  const Member& member = members_[number];
+  return member.claimed.view.id == ViewId{} && !member.writable;
 }
 
 void Membership::post(unsigned member, Order order, SentCommand about, Command command) {
@@ -147,9 +161,12 @@ std::optional<Attachment> Membership::attachment(bool hurry) {
     if (claimed.confirmed.id >= confirmed_.id) confirmed_ = claimed.confirmed;
   }
   if (present == 0 || (size(present) < options_.members && !hurry)) return {};
+  if (newest.id == ViewId{}) return first_view(present);
   const MemberSet empty = empty_disks(present);
   std::vector<MemberSet> bases{newest.set};
-  if (!RNBD_MIRROR_PLANTED(uncommitted_base)) bases.push_back(confirmed_.set);
+  // None before the first view, which is the first member's alone.
+  if (confirmed_.id != ViewId{} && !RNBD_MIRROR_PLANTED(uncommitted_base))
+    bases.push_back(confirmed_.set);
   // As many as a newer view needs at least must not be able to exist among the missing.
   for (const MemberSet base : bases) {
     const auto missing = static_cast<MemberSet>(base & ~(present & ~empty));
@@ -161,22 +178,35 @@ std::optional<Attachment> Membership::attachment(bool hurry) {
   found.seq = RNBD_MIRROR_PLANTED(no_terms) ? newest.id.seq : 0;
   found.inherit.assign(options_.members, RegionMap{options_.regions});
   found.unequal = found.active = RegionMap{options_.regions};
-  MemberSet fresh = 0;  // in no view yet
   for (unsigned i = 0; i < options_.members; ++i) {
     if (!has(present, i)) continue;
     const Claimed& claimed = members_[i].claimed;
     for (unsigned k = 0; k < options_.members; ++k) found.inherit[k].add(claimed.maps.dirty[k]);
     if (!has(found.candidates, i)) continue;
     if (!claimed.lost_power) found.good = with(found.good, i);
-    if (claimed.view.id == ViewId{}) fresh = with(fresh, i);
     if (!RNBD_MIRROR_PLANTED(no_al_resync)) found.unequal.add(claimed.maps.active);
     found.active.add(claimed.maps.active);
   }
   // All have lost their power: flushed writes are on all of them, if none is missing.
-  if (found.good == 0 && found.candidates == (newest.set & ~empty))
-    found.good = newest.id == ViewId{} ? found.candidates
-                                       : static_cast<MemberSet>(found.candidates & ~fresh);
+  if (found.good == 0 && found.candidates == (newest.set & ~empty)) found.good = found.candidates;
   found.enough = enough(found.good, bases);
+  return found;
+}
+
+/// A new group's disk is the one of its first member. The others get copies before they are in a
+/// view: until then they are neither read nor a source. All must be there, so that nothing changes
+/// while one of them holds data of others, which a mistyped server does.
+std::optional<Attachment> Membership::first_view(MemberSet present) const {
+  if (size(present) < options_.members) return {};
+  for (unsigned i = 1; i < options_.members; ++i)
+    if (holds_data(i)) return {};
+  Attachment found;
+  found.candidates = found.good = RNBD_MIRROR_PLANTED(first_view_of_all) ? present : bit(0);
+  found.enough = true;
+  found.unequal = RegionMap{options_.regions};
+  found.active = members_[0].claimed.maps.active;
+  found.inherit.assign(options_.members, RegionMap{options_.regions});
+  for (unsigned k = 1; k < options_.members; ++k) found.inherit[k].add_all();
   return found;
 }
 

@@ -38,6 +38,7 @@ class Membership {
     down,
     up,
     claiming,
+    inspecting,
     claimed,
     in_step,
     draining,
@@ -54,11 +55,12 @@ class Membership {
     Claimed claimed;
     std::vector<std::uint64_t> older;  ///< running operations that were not sent to it
     RegionMap todo;
-    MemberSet asked = 0;  ///< members that were asked for maps
+    std::uint32_t next_copy = 0;  ///< region: behind the last one that could not be read
+    MemberSet asked = 0;          ///< members that were asked for maps
     std::vector<RegionMap> inherit;
-    bool pulls = false;       ///< it can read from other members
-    bool introduced = false;  ///< it knows of a view
-    RegionMap repaired;       ///< regions that it could not read, and that were rewritten
+    bool pulls = false;     ///< it can read from other members
+    bool writable = false;  ///< a copy may replace its content
+    RegionMap repaired;     ///< regions that it could not read, and that were rewritten
   };
   enum class Standing : std::uint8_t { away, waiting, resync, in_step };
   struct Progress {
@@ -83,18 +85,24 @@ class Membership {
   bool gate_closed() const;
 
   // Sessions.
-  void link_up(unsigned member);
+  /// `overwrite`: a copy may replace its content even if it holds data of others.
+  void link_up(unsigned member, bool overwrite);
   /// Another client has claimed the member with the term `promised`.
   void outranked(unsigned member, std::uint64_t promised);
   /// A member that promised a higher term comes back only to a client with a still higher one.
   bool must_rise() const { return rise_ && !gate_closed(); }
   void forget(unsigned member);
+  /// A disk that is new in the group may hold data of others. True: it is asked whether it does.
+  /// While the group attaches, the first member is not, because a new group has its content.
+  bool inspect(unsigned member);
+  /// A copy could destroy data on its disk, so it waits.
+  bool holds_data(unsigned member) const;
 
   // Commands.
   SentCommands& sent() { return sent_; }
   void post(unsigned member, Order order, SentCommand about, Command command = {});
-  /// A new member learns of the view before it is in one itself. From then on it is told from an
-  /// empty disk that came in its place.
+  /// A new member learns of the view before it gets data. From then on it is told from a disk that
+  /// came in its place, which is empty or holds data of others.
   void introduce(unsigned member);
   /// Asks all in step for the regions that others lack.
   void ask(unsigned member, Stage stage);
@@ -131,6 +139,7 @@ class Membership {
   void claim(unsigned member);
   bool enough(MemberSet kept, const std::vector<MemberSet>& bases) const;
   MemberSet empty_disks(MemberSet present) const;
+  std::optional<Attachment> first_view(MemberSet present) const;
   void commit();
 
   const GroupOptions options_;

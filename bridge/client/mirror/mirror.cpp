@@ -114,8 +114,8 @@ Mirror::Done Mirror::discard(const std::string& server) {
   return ask([this, server] { return driver_.discard(server); });
 }
 
-Mirror::Done Mirror::add(const rtrs::PathAddress& path) {
-  return ask([this, path] { return driver_.add(path); });
+Mirror::Done Mirror::add(const rtrs::PathAddress& path, bool overwrite) {
+  return ask([this, path, overwrite] { return driver_.add(path, overwrite); });
 }
 
 }  // namespace rnbd::mirror

@@ -72,10 +72,11 @@ class Mirror final : public LaneSource, public std::enable_shared_from_this<Mirr
   ///
   /// Errors: ENOENT, EBUSY (the mirror is not attached, or no other member has all of the content).
   tl::expected<void, Failure> discard(const std::string& server);
-  /// Puts a server with an empty disk in the place of a discarded one.
+  /// Puts a server in the place of a discarded one. Its disk must be empty, unless `overwrite`
+  /// allows to replace its content.
   ///
   /// Errors: ENOSPC (none was discarded), EEXIST (that server is a member).
-  tl::expected<void, Failure> add(const rtrs::PathAddress& path);
+  tl::expected<void, Failure> add(const rtrs::PathAddress& path, bool overwrite);
   /// True if another client has taken the mirror over: all requests fail from now on.
   bool dead() const { return !state_.dead().empty(); }
   /// Ends the mirror. First tries for 2 s to make the members equal, so that the next client need

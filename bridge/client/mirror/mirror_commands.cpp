@@ -66,10 +66,11 @@ Reply answer_to(const tl::expected<void, Failure>& done) {
   return Json::object();
 }
 
-Reply add_member(const ClientConfig& config, Mirror& mirror, const std::string& text) {
+Reply add_member(const ClientConfig& config, Mirror& mirror, const std::string& text,
+                 bool overwrite) {
   const auto path = parse_path(text, config.paths.front().transport);
   if (!path) return tl::unexpected(Failure{EINVAL, path.error()});
-  if (auto added = mirror.add(*path); !added) return tl::unexpected(added.error());
+  if (auto added = mirror.add(*path, overwrite); !added) return tl::unexpected(added.error());
   return Json{{"uri", mirror.status().uri}};
 }
 
@@ -84,16 +85,16 @@ Reply about_mirror(const ClientConfig& config, Connections& connections, const s
     return describe(config, mirror != nullptr ? mirror->status() : MirrorStatus{});
   }
   const std::string argument = first_word(rest);
-  const bool sure = word == "force" && rest == "--force";
+  const bool sure = (word == "force" || word == "add") && rest == "--force";
   if (!argument.empty() && (rest.empty() || sure)) {
     const auto mirror = connections.usable_mirror();
-    if (word == "add") return add_member(config, *mirror, argument);
+    if (word == "add") return add_member(config, *mirror, argument, sure);
     if (word == "discard") return answer_to(mirror->discard(argument));
     if (word == "force") return answer_to(mirror->force(argument, sure));
   }
   return tl::unexpected(Failure{EINVAL,
                                 "write mirror status, mirror discard SERVER, mirror add "
-                                "HOST[:PORT], or mirror force SERVER [--force]"});
+                                "HOST[:PORT] [--force], or mirror force SERVER [--force]"});
 }
 
 SessionStatus as_session(const ClientConfig& config, const MirrorStatus& status) {

@@ -16,6 +16,7 @@ MemberRecord MemberRecord::first(unsigned number, unsigned members, std::uint32_
   record.members = members;
   record.view = record.confirmed = all;
   record.maps.active = RegionMap{regions};
+  record.maps.active.add_all();
   record.maps.dirty.assign(members, RegionMap{regions});
   return record;
 }

@@ -20,7 +20,7 @@ struct MemberRecord {
   std::uint64_t whole_epoch = 0;  ///< volatile epoch at its newest view; 0 = in none yet
   Maps maps;
 
-  /// The record of a new group with equal members.
+  /// The record of a member in no view yet. Nothing is known of its content: any region may differ.
   static MemberRecord first(unsigned number, unsigned members, std::uint32_t regions);
 };
 

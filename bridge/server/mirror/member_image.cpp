@@ -138,7 +138,6 @@ MemberState new_member(const wire::Uuid& group, const wire::MirrorShape& shape) 
   state.group = group;
   state.shape = shape;
   state.record = MemberRecord::first(shape.member, shape.members, shape.regions());
-  state.record.maps.active.add_all();
   return state;
 }
 

@@ -24,7 +24,6 @@ struct MemberState {
   std::vector<ViewId> last_views;  ///< that were recorded here, the newest first
 };
 
-/// A state with unknown content: any region may differ.
 MemberState new_member(const wire::Uuid& group, const wire::MirrorShape& shape);
 /// Puts a view in front of the last ones.
 void remember_view(MemberState& state, const ViewId& view);

@@ -99,14 +99,12 @@ bool MirrorWorld::may_replace(unsigned member) const {
 void MirrorWorld::replace(unsigned member) {
   if (mirror::has(newest().set, member))
     for (const auto& client : clients_) client->dead = true;
-  constexpr std::uint64_t kNothing = ~std::uint64_t{0};
   stop(member, true);
   say("its disk is replaced");
   MirrorNode& node = nodes_[member];
-  node.cached = node.durable = Values(options.sectors, kNothing);
-  auto record = mirror::MemberRecord::first(member, options.members, options.regions);
-  record.maps.active.add_all();
-  node.member = std::make_unique<mirror::Member>(std::move(record), node.epoch);
+  fill(node, rng.chance(mood_.foreign));
+  node.member = std::make_unique<mirror::Member>(
+      mirror::MemberRecord::first(member, options.members, options.regions), node.epoch);
 }
 
 void MirrorWorld::stop(unsigned member, bool power) {

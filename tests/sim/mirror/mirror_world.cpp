@@ -5,6 +5,7 @@
 #include <bit>
 #include <cerrno>
 #include <cstdio>
+#include <utility>
 
 #include "tests/sim/mirror/mirror_wire.hpp"
 
@@ -37,18 +38,39 @@ MirrorWorld::MirrorWorld(std::uint64_t seed, bool trace)
            .hand_on = rng.chance(200),
            .copy = rng.pick({300U, 1000U}),
            .force = rng.pick({0U, 0U, 1000U}),
+           .foreign = rng.pick({0U, 0U, 300U}),
            .steps = rng.pick({300U, 700U, 1500U})};
   if (mood_.scene != 0) mood_.fault = 2;
-  for (unsigned i = 0; i < options.members; ++i) {
-    MirrorNode node;
-    node.cached = node.durable = Values(kSectors, 0);
-    node.unreadable.resize(kSectors);
-    node.member = std::make_unique<mirror::Member>(
-        mirror::MemberRecord::first(i, options.members, options.regions), node.epoch);
-    nodes_.push_back(std::move(node));
-  }
-  current = nodes_.front().member->record().view;
+  const bool is_new = rng.chance(400);
+  for (unsigned i = 0; i < options.members; ++i)
+    nodes_.push_back(is_new ? new_node(i) : node_in_step(i));
   new_client();
+}
+
+/// A member of a group that has never had a view. Only the first one has the right content.
+MirrorNode MirrorWorld::new_node(unsigned member) {
+  MirrorNode node;
+  node.unreadable.resize(kSectors);
+  fill(node, member != 0 && rng.chance(mood_.foreign));
+  if (member == 0) node.cached = node.durable = Values(kSectors, 0);
+  node.member = std::make_unique<mirror::Member>(
+      mirror::MemberRecord::first(member, options.members, options.regions), node.epoch);
+  return node;
+}
+
+/// A member of a group whose last client left nothing to be made equal.
+MirrorNode MirrorWorld::node_in_step(unsigned member) const {
+  MirrorNode node;
+  node.unreadable.resize(kSectors);
+  node.overwrite = true;
+  node.cached = node.durable = Values(kSectors, 0);
+  auto record = mirror::MemberRecord::first(member, options.members, options.regions);
+  record.promised = 1;
+  record.view.id = record.confirmed.id = {1, 1};
+  record.whole_epoch = node.epoch;
+  record.maps.active.clear();
+  node.member = std::make_unique<mirror::Member>(std::move(record), node.epoch);
+  return node;
 }
 
 void MirrorWorld::say(const std::string& text) const {
@@ -145,6 +167,25 @@ void MirrorWorld::execute(Message message) {
   net_.push_back(std::move(message));
 }
 
+void MirrorWorld::fill(MirrorNode& node, bool foreign) {
+  node.foreign = foreign;
+  node.overwrite = !foreign || rng.chance(300);
+  node.cached = node.durable = Values(kSectors, foreign ? kForeign : kNothing);
+}
+
+/// Nothing lands on data of others, and no group begins beside them, before an operator allows it.
+void MirrorWorld::must_not_destroy(const mirror::Command& command) const {
+  using mirror::Order;
+  const bool begins = command.order == Order::view && newest().id == mirror::ViewId{};
+  const bool changes =
+      command.order == Order::write || command.order == Order::copy || command.order == Order::pull;
+  for (unsigned i = 0; i < options.members; ++i) {
+    if (!nodes_[i].foreign || nodes_[i].overwrite) continue;
+    if (begins) throw MirrorViolation("a group begins beside a disk with data of others");
+    if (changes && i == command.member) throw MirrorViolation("data of others are overwritten");
+  }
+}
+
 int MirrorWorld::carry_out(const mirror::Command& command, Values& data, mirror::Answer& answer) {
   MirrorNode& node = nodes_[command.member];
   mirror::Member& member = *node.member;
@@ -160,9 +201,17 @@ int MirrorWorld::carry_out(const mirror::Command& command, Values& data, mirror:
       answer.claimed = over_wire(member.claimed(), command.member, options.members);
       answer.claimed.pulls = command.session % 2 == 0;
       return error;
+    case mirror::Order::inspect:
+      error = std::ranges::all_of(node.cached, [](auto value) { return value == kNothing; })
+                  ? 0
+                  : ENOTEMPTY;
+      return member.serve(command.session) != 0 ? ESTALE : error;
     case mirror::Order::view:
-      return member.view(command.session, command.view, command.confirmed,
-                         over_wire(command.inherit));
+      error = member.serve(command.session);
+      if (error == 0) must_not_destroy(command);
+      return error != 0 ? error
+                        : member.view(command.session, command.view, command.confirmed,
+                                      over_wire(command.inherit));
     case mirror::Order::confirm:
       return member.confirm(command.session, command.view);
     case mirror::Order::cool:
@@ -188,6 +237,7 @@ int MirrorWorld::carry_out(const mirror::Command& command, Values& data, mirror:
       error = member.write(command.session, region(command.range.begin),
                            region(command.range.end - 1), command.order != mirror::Order::write);
       if (error != 0) return error;
+      must_not_destroy(command);
       std::copy(data.begin(), data.end(), node.cached.begin() + begin);
       std::fill(node.unreadable.begin() + begin, node.unreadable.begin() + end, 0);
       return 0;
@@ -235,7 +285,7 @@ void MirrorWorld::connect(MirrorClient& client) {
   } else if (client.linked[i] == 0 && nodes_[i].up && client.cut[i] == 0) {
     client.linked[i] = ++client.sessions;
     client.broken[i] = 0;
-    client.group.link_up(i);
+    client.group.link_up(i, nodes_[i].overwrite);
   }
 }
 
@@ -254,9 +304,18 @@ void MirrorWorld::heal() {
     node.up = true;
     std::fill(node.unreadable.begin(), node.unreadable.end(), 0);
   }
+  allow_overwriting();
   for (const auto& client : clients_) {
     std::fill(client->cut.begin(), client->cut.end(), 0);
     if (client != clients_.back()) client->dead = true;
+  }
+}
+
+/// An operator allows it for good. The sessions that were made before do not know that.
+void MirrorWorld::allow_overwriting() {
+  for (unsigned i = 0; i < options.members; ++i) {
+    if (std::exchange(nodes_[i].overwrite, true)) continue;
+    for (const auto& client : clients_) client->broken[i] = client->linked[i] != 0 ? 1 : 0;
   }
 }
 

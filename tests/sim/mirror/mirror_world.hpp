@@ -17,7 +17,9 @@
 namespace sim {
 
 namespace mirror = rnbd::mirror;
-using Values = std::vector<std::uint64_t>;  ///< one for each sector
+using Values = std::vector<std::uint64_t>;                    ///< one for each sector
+inline constexpr std::uint64_t kNothing = ~std::uint64_t{0};  ///< content of an empty disk
+inline constexpr std::uint64_t kForeign = kNothing - 1;       ///< data of others
 
 /// A rule is broken.
 struct MirrorViolation : std::runtime_error {
@@ -96,6 +98,8 @@ struct MirrorNode {
   Values cached;
   Values durable;
   std::vector<char> unreadable;  ///< sectors, until they are written
+  bool foreign = false;          ///< its disk holds data of others, and is new in the group
+  bool overwrite = false;        ///< an operator allows to destroy them
   std::unique_ptr<mirror::Member> member;
 };
 
@@ -109,7 +113,6 @@ class MirrorWorld {
   MirrorChecker checker;
   std::uint64_t next_value = 1;
   mirror::GroupOptions options;
-  mirror::View current;  ///< the newest one that a client has recorded
 
  private:
   friend class MirrorClient;
@@ -136,9 +139,12 @@ class MirrorWorld {
     bool hand_on = false;      ///< one by one: who comes last goes on with who comes next
     unsigned copy = 1000;      ///< that copying may begin
     unsigned force = 0;        ///< that an operator forces one member in the end
+    unsigned foreign = 0;      ///< that a disk which is new in the group holds data of others
     unsigned steps = 700;
   };
 
+  MirrorNode new_node(unsigned member);
+  MirrorNode node_in_step(unsigned member) const;
   void step(bool faults);
   bool half_way() const;
   void change_members();
@@ -157,12 +163,15 @@ class MirrorWorld {
   void fault();
   void blackout();
   void replace(unsigned member);
+  void fill(MirrorNode& node, bool foreign);
+  void must_not_destroy(const mirror::Command& command) const;
   bool may_replace(unsigned member) const;
   mirror::View newest() const;
   void stop(unsigned member, bool power);
   bool may_lose_power() const;
   void new_client();
   void heal();
+  void allow_overwriting();
   bool healed() const;
   void compare() const;
   void say(const std::string& text) const;

@@ -162,6 +162,8 @@ TEST_CASE("a mirror has its members and how it is used from the URI") {
   CHECK(config.mirror->members.size() == 2);
   CHECK(config.mirror->degraded == rnbd::mirror::Degraded::quorum);
   CHECK_FALSE(config.mirror->near);
+  CHECK_FALSE(config.mirror->create_copy);
+  CHECK(good({{"uri", "rnbd-mirror+tcp://a,b/disk0?create=copy"}}).mirror->create_copy);
   CHECK(config.paths == config.mirror->members.front());
   CHECK(config.server() == "rnbd-mirror+tcp://a:1234,b:99");
   CHECK_FALSE(good({{"uri", "rnbd+tcp://a/disk0"}}).mirror.has_value());

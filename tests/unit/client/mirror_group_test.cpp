@@ -68,9 +68,22 @@ struct World {
   void answer(Order order, unsigned member, int error = 0) {
     group.answer({.tag = host.newest(order, member).tag, .error = error});
   }
+  /// Of a member that no view knows.
+  static mirror::Claimed unknown() {
+    mirror::Claimed answer = claimed(true, {0, 1, 2, 3});
+    answer.promised = 0;
+    answer.view = answer.confirmed = {{}, 7};
+    return answer;
+  }
+  /// Nothing is known of what others lack.
+  void answer_maps(unsigned member) {
+    mirror::Maps maps{.active = mirror::RegionMap{4}, .dirty = {}};
+    maps.dirty.assign(3, mirror::RegionMap{4});
+    group.answer({.tag = host.newest(Order::maps, member).tag, .maps = maps});
+  }
   /// All three are there, and equal.
   void attach() {
-    for (unsigned i = 0; i < 3; ++i) group.link_up(i);
+    for (unsigned i = 0; i < 3; ++i) group.link_up(i, false);
     for (unsigned i = 0; i < 3; ++i) answer_claim(i, claimed(false, {}));
     for (unsigned i = 0; i < 3; ++i) answer(Order::view, i);
     REQUIRE(group.live());
@@ -79,8 +92,8 @@ struct World {
 
 TEST_CASE("mirror group: what a mended member gets goes into its activity log") {
   World world;
-  world.group.link_up(0);
-  world.group.link_up(1);
+  world.group.link_up(0, false);
+  world.group.link_up(1, false);
   world.answer_claim(0, World::claimed(false, {2}));
   world.answer_claim(1, World::claimed(true, {}));
   world.group.hurry();  // two of three suffice, but one of these lost its power
@@ -134,13 +147,13 @@ TEST_CASE("mirror group: a write that waits for its range keeps the region in th
 /// Three members, of which 2 has just come back, and lacks region 1.
 struct Returning : World {
   explicit Returning(bool pulls) {
-    group.link_up(0);
-    group.link_up(1);
+    group.link_up(0, false);
+    group.link_up(1, false);
     for (unsigned i = 0; i < 2; ++i) answer_claim(i, claimed(false, {}));
     group.hurry();
     for (unsigned i = 0; i < 2; ++i) answer(Order::view, i);
     REQUIRE(group.live());
-    group.link_up(2);
+    group.link_up(2, false);
     auto claim = claimed(false, {});
     claim.pulls = pulls;
     answer_claim(2, claim);
@@ -233,7 +246,7 @@ TEST_CASE("mirror group: a read that fails everywhere fails, and the members sta
 
 TEST_CASE("mirror group: an empty disk in place of a member's is no copy, whatever the view says") {
   World world;
-  for (unsigned i = 0; i < 3; ++i) world.group.link_up(i);
+  for (unsigned i = 0; i < 3; ++i) world.group.link_up(i, false);
   mirror::Claimed empty = World::claimed(true, {0, 1, 2, 3});
   empty.view = empty.confirmed = {{}, 7};
   world.answer_claim(0, empty);
@@ -249,14 +262,15 @@ TEST_CASE("mirror group: of two members, an empty disk is no proof that the othe
     claimed.maps.dirty.resize(2);
     group.answer({.tag = host.newest(Order::claim, member).tag, .error = 0, .claimed = claimed});
   };
-  group.link_up(0);
-  group.link_up(1);
+  group.link_up(0, false);
+  group.link_up(1, false);
   mirror::Claimed old = World::claimed(false, {});
   old.view.set = old.confirmed.set = 3;
   answer(0, old);
   old = World::claimed(true, {0, 1, 2, 3});
   old.view = old.confirmed = {{}, 3};
   answer(1, old);
+  group.answer({.tag = host.newest(Order::inspect, 1).tag, .error = 0});
   group.hurry();
   CHECK_FALSE(host.has(Order::view));  // the disk that was there may have gone on alone
   CHECK(group.force(0));
@@ -267,15 +281,93 @@ TEST_CASE("mirror group: of two members, an empty disk is no proof that the othe
 
 TEST_CASE("mirror group: regions in the log of a member that joins are cooled there, too") {
   World world;
-  world.group.link_up(0);
-  world.group.link_up(1);
+  world.group.link_up(0, false);
+  world.group.link_up(1, false);
   for (unsigned i = 0; i < 2; ++i) world.answer_claim(i, World::claimed(false, {}));
   world.group.hurry();
   for (unsigned i = 0; i < 2; ++i) world.answer(Order::view, i);
   CHECK(world.group.cold());
-  world.group.link_up(2);
+  world.group.link_up(2, false);
   world.answer_claim(2, World::claimed(false, {3}));
   CHECK_FALSE(world.group.cold());
+}
+
+/// Three members of a new group.
+struct New : World {
+  explicit New(bool overwrite = false) {
+    for (unsigned i = 0; i < 3; ++i) group.link_up(i, overwrite);
+    for (unsigned i = 0; i < 3; ++i) answer_claim(i, unknown());
+  }
+};
+
+TEST_CASE("mirror group: the first view has the first member alone, and the others get copies") {
+  New world;
+  for (unsigned i = 1; i < 3; ++i) world.answer(Order::inspect, i);
+  CHECK(world.host.newest(Order::view, 0).view.set == 0b001);
+  CHECK(world.host.newest(Order::view, 0).inherit[2].count() == 4);
+  CHECK(world.host.count(Order::view, 1) == 0);
+  world.answer(Order::view, 0);
+  CHECK(world.group.in_step() == 0b001);
+  world.answer_claim(1, World::unknown());
+  world.answer(Order::inspect, 1);
+  CHECK(world.host.newest(Order::view, 1).view.set == 0b001);
+  world.group.submit(mirror::Group::Kind::write, 1, {0, 8});
+  CHECK(world.host.count(Order::write, 1) == 0);  // not before its record has that view
+  world.answer(Order::write, 0);
+  world.answer(Order::view, 1);
+  world.answer_maps(0);
+  CHECK(world.host.newest(Order::read, 0).range.begin == 0);
+  world.group.submit(mirror::Group::Kind::read, 2, {24, 32});
+  CHECK(world.host.count(Order::read, 1) == 0);
+}
+
+TEST_CASE("mirror group: a new group does not begin while a copy would destroy data") {
+  New world;
+  world.answer(Order::inspect, 1);
+  world.answer(Order::inspect, 2, ENOTEMPTY);
+  world.group.hurry();
+  CHECK_FALSE(world.host.has(Order::view));
+  CHECK(world.host.dropped.empty());
+}
+
+TEST_CASE("mirror group: a new group begins over data if its user allows that") {
+  New world{true};
+  CHECK_FALSE(world.host.has(Order::inspect));
+  CHECK(world.host.newest(Order::view, 0).view.set == 0b001);
+}
+
+TEST_CASE("mirror group: data on a disk that comes in place of a member's are not overwritten") {
+  World world;
+  world.attach();
+  world.group.link_down(2);
+  for (unsigned i = 0; i < 2; ++i) world.answer(Order::view, i);
+  const std::size_t views = world.host.count(Order::view, 2);
+  world.group.link_up(2, false);
+  world.answer_claim(2, World::unknown());
+  world.answer(Order::inspect, 2, ENOTEMPTY);
+  world.group.submit(mirror::Group::Kind::write, 1, {0, 8});
+  CHECK(world.host.count(Order::write, 2) == 0);
+  CHECK(world.host.count(Order::view, 2) == views);
+  CHECK(world.group.progress(2).standing == mirror::Group::Standing::waiting);
+}
+
+TEST_CASE("mirror group: a region that cannot be read does not hold up the copies of others") {
+  World world;
+  world.attach();
+  world.group.link_down(2);
+  for (unsigned i = 0; i < 2; ++i) world.answer(Order::view, i);
+  world.group.link_up(2, false);
+  world.answer_claim(2, World::claimed(true, {1, 3}));
+  for (unsigned i = 0; i < 2; ++i) world.answer_maps(i);
+  const auto fail_read = [&] {
+    for (unsigned i = 0; i < 2; ++i) world.answer(Order::read, world.host.sent.back().member, EIO);
+  };
+  CHECK(world.host.sent.back().range.begin == 8);
+  fail_read();
+  CHECK(world.host.sent.back().range.begin == 24);
+  fail_read();
+  CHECK(world.host.sent.back().range.begin == 8);  // once more
+  CHECK(world.host.dropped.empty());
 }
 
 TEST_CASE("mirror group: the last member in step is not discarded") {
