@@ -11,7 +11,7 @@ std::uint64_t bytes_of(const Range& range) { return (range.end - range.begin) * 
 }  // namespace
 
 void BackgroundCopies::begin(const Command& command, Clock::time_point now) {
-  copies_.try_emplace(command.operation, Copy{.began = now, .length = bytes_of(command.range)});
+  copies_.try_emplace(command.operation, Copy{.began = now, .range = command.range});
 }
 
 void BackgroundCopies::lend(const Command& command, Task& task) {
@@ -40,11 +40,19 @@ void BackgroundCopies::done(std::uint64_t operation, bool waiting, Clock::time_p
   Clock::duration pause{};
   if (waiting || now - last_request_ < kRecent) pause = kTimesAsLong * took;
   if (rate_ != 0) {
-    const std::chrono::duration<double> due{static_cast<double>(copy.length) /
+    const std::chrono::duration<double> due{static_cast<double>(bytes_of(copy.range)) /
                                             static_cast<double>(rate_)};
     pause = std::max(pause, std::chrono::duration_cast<Clock::duration>(due) - took);
   }
   if (pause > pause.zero()) resume_at_ = now + pause;
+}
+
+std::optional<Range> BackgroundCopies::failed(std::uint64_t operation, Clock::time_point now) {
+  constexpr std::chrono::seconds kAfterFailure{1};
+  const auto ended = copies_.extract(operation);
+  if (!ended) return {};
+  resume_at_ = now + kAfterFailure;
+  return ended.mapped().range;
 }
 
 bool BackgroundCopies::resume(Clock::time_point now) {

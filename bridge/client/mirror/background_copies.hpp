@@ -32,7 +32,8 @@ class BackgroundCopies {
   void lend(const Command& command, Task& task);
   /// Begins a pause. `waiting`: there are requests without an answer.
   void done(std::uint64_t operation, bool waiting, Clock::time_point now);
-  void failed(std::uint64_t operation) { copies_.erase(operation); }
+  /// Likewise. Returns the range that could not be copied, once the operation has sent a command.
+  std::optional<Range> failed(std::uint64_t operation, Clock::time_point now);
   /// The group is over, with all its operations.
   void clear() { copies_.clear(); }
 
@@ -47,7 +48,7 @@ class BackgroundCopies {
   struct Copy {
     std::shared_ptr<std::vector<std::byte>> memory{};
     Clock::time_point began{};
-    std::uint64_t length = 0;  ///< bytes
+    Range range{};
   };
 
   const std::uint64_t rate_;

@@ -15,10 +15,7 @@ void GroupDriver::done(std::uint64_t operation) {
 
 void GroupDriver::failed(std::uint64_t operation, int error) {
   if (operation < Group::kOwn) return calls_.end(operation, error);
-  copies_.failed(operation);
-  report_.say(rtrs::LogLevel::error,
-              "a region cannot be read from any server in step, so the others do not get it; if "
-              "they have better copies of the disk, stop this client and see docs/mirror.md");
+  if (const auto range = copies_.failed(operation, Clock::now())) report_.unreadable(*range);
 }
 
 bool GroupDriver::withdraw(std::uint64_t operation, bool by_force) {

@@ -54,4 +54,14 @@ void StandingReport::lost(unsigned member, const std::string& server, const std:
   say(rtrs::LogLevel::warning, server + " is lost; the others go on: " + why);
 }
 
+void StandingReport::unreadable(const Range& range) {
+  if (!unreadable_.insert(range.begin).second) return;
+  say(rtrs::LogLevel::error,
+      std::to_string((range.end - range.begin) * wire::kSectorSize) + " bytes from byte " +
+          std::to_string(range.begin * wire::kSectorSize) +
+          " on cannot be read from any server in step, so the others do not get them; that is "
+          "tried again and again; if another server has a better copy of the disk, stop this "
+          "client and see docs/mirror.md");
+}
+
 }  // namespace rnbd::mirror

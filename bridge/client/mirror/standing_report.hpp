@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -28,6 +29,9 @@ class StandingReport {
   /// errno with which it answered, or 0.
   void lost(unsigned member, const std::string& server, const std::string& trouble, int error);
 
+  /// No member in step can read a region, so its copy waits.
+  void unreadable(const Range& range);
+
   std::uint32_t to_copy(unsigned member) const { return told_[member].to_copy; }
   std::uint64_t losses() const { return losses_; }
   std::uint64_t returns() const { return returns_; }
@@ -42,6 +46,7 @@ class StandingReport {
   const std::string device_;
   const rtrs::Log log_;
   std::vector<Told> told_;
+  std::set<std::uint64_t> unreadable_;  ///< first sectors of regions that had a line
   std::uint64_t losses_ = 0;
   std::uint64_t returns_ = 0;
 };
