@@ -432,6 +432,31 @@ all_die() {
 }
 it_plugin "when all servers are killed, requests wait until they are back" all_die
 
+# One client all the time: what it left on the servers itself is no other client's.
+detached() { [[ $(mirror_says .attached) == false ]]; }
+restarts() {
+  local name
+  start_members a b
+  face_of_mirror "control=$PWD/control"
+  nbdsh <<<'h.pwrite(b"x" * 65536, 0, nbd.CMD_FLAG_FUA)'
+  eventually 20 all_in_step
+  kill_hard a
+  kill_hard b
+  eventually 20 detached
+  start_member a
+  start_member b
+  eventually 60 all_in_step
+  for name in b a; do
+    kill_hard "$name"
+    nbdsh <<<'h.pwrite(b"y" * 65536, 5 << 20, nbd.CMD_FLAG_FUA)'
+    start_member "$name"
+    eventually 60 all_in_step
+  done
+  nbdsh <<<'assert h.pread(65536, 5 << 20) == b"y" * 65536'
+  copies_are_same a b
+}
+it "after all servers were killed, each of them may be killed again" restarts
+
 both_die() {
   local i
   start_members a b

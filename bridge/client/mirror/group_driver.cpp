@@ -112,7 +112,7 @@ void GroupDriver::go_live() {
   const bool lost = std::ranges::all_of(members_, [](const Member& member) {
     return !member.session.is_open() || member.lost_power;
   });
-  lossy_ = last_term_ != 0 && (std::exchange(forced_, false) || lost);
+  lossy_ = was_live_ && (std::exchange(forced_, false) || lost);
   calls_.submit_all(*group_);
   report();  // no reader sees the mirror attached with an old report
   state_.set_live(true);

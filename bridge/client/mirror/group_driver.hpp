@@ -20,6 +20,7 @@
 #include "bridge/client/mirror/member_session.hpp"
 #include "bridge/client/mirror/mirror_door.hpp"
 #include "bridge/client/mirror/mirror_state.hpp"
+#include "bridge/client/mirror/own_terms.hpp"
 #include "bridge/client/mirror/standing_report.hpp"
 
 namespace rnbd::mirror {
@@ -121,10 +122,11 @@ class GroupDriver final : private GroupHost {
   std::unique_ptr<Group> group_;
   GroupShape shape_;
   News news_ = News::none;
-  std::uint64_t last_term_ = 0;  ///< the highest of earlier groups; 0: there was none
-  bool superseded_ = false;      ///< another client has taken the mirror over
-  bool forced_ = false;          ///< an operator chose the member with the content
-  bool lossy_ = false;           ///< answered writes may be lost, so the next flush fails
+  OwnTerms own_terms_;
+  bool was_live_ = false;    ///< an earlier group
+  bool superseded_ = false;  ///< another client has taken the mirror over
+  bool forced_ = false;      ///< an operator chose the member with the content
+  bool lossy_ = false;       ///< answered writes may be lost, so the next flush fails
 
   CallTable calls_;
   BackgroundCopies copies_;

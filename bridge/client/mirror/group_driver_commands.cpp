@@ -29,6 +29,8 @@ bool GroupDriver::withdraw(std::uint64_t operation, bool by_force) {
 }
 
 void GroupDriver::send(const Command& command) {
+  if (command.order == Order::view) own_terms_.proposed(command.view.id.term);
+  if (command.order == Order::confirm) own_terms_.in_force(command.view.id.term);
   MemberSession& session = members_[command.member].session;
   if (!session.is_open()) return;
   const bool own = command.operation >= Group::kOwn;
@@ -81,7 +83,7 @@ void GroupDriver::claimed(unsigned number, const Claimed& answer) {
   Member& member = members_[number];
   member.link->set_trouble("");
   member.lost_power = answer.lost_power;
-  superseded_ = superseded_ || (last_term_ != 0 && answer.view.id.term > last_term_);
+  superseded_ = superseded_ || own_terms_.superseded_by(answer.view.id.term);
 }
 
 }  // namespace rnbd::mirror

@@ -122,7 +122,7 @@ void GroupDriver::choose_nearest() {
 
 /// The group is over. Calls without an answer go to the next one, unless an answer ended the group.
 void GroupDriver::begin_anew() {
-  last_term_ = std::max(last_term_, group_->term());
+  was_live_ = true;
   for (unsigned i = 0; i < members_.size(); ++i) drop(i);
   group_.reset();
   copies_.clear();

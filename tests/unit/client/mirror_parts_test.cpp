@@ -7,6 +7,7 @@
 
 #include "bridge/client/mirror/activity.hpp"
 #include "bridge/client/mirror/operations.hpp"
+#include "bridge/client/mirror/own_terms.hpp"
 #include "bridge/client/mirror/regions.hpp"
 #include "bridge/client/mirror/sent_commands.hpp"
 #include "bridge/client/mirror/standing_report.hpp"
@@ -181,4 +182,31 @@ TEST_CASE("standing report: each tenth of a resync, a return and a loss are said
   CHECK(lines == std::vector<std::string>{
                      "mirror disk0: b:1 is lost; the others go on: no path to it works any more"});
   CHECK(report.losses() == 1);
+}
+
+TEST_CASE("own terms: before a view of its own is in force, nobody supersedes the client") {
+  OwnTerms terms;
+  CHECK_FALSE(terms.superseded_by(7));
+  terms.proposed(9);
+  CHECK_FALSE(terms.superseded_by(12));
+  terms.in_force(9);
+  CHECK_FALSE(terms.superseded_by(7));
+  CHECK_FALSE(terms.superseded_by(9));
+  CHECK(terms.superseded_by(12));
+}
+
+TEST_CASE("own terms: a view that the client made itself is no other client's") {
+  OwnTerms terms;
+  terms.proposed(2);
+  terms.in_force(2);
+  terms.proposed(4);  // never in force, but a member may have recorded it
+  terms.proposed(6);
+  terms.proposed(6);
+  CHECK_FALSE(terms.superseded_by(4));
+  CHECK_FALSE(terms.superseded_by(6));
+  CHECK(terms.superseded_by(5));
+  CHECK(terms.superseded_by(7));
+  terms.in_force(4);  // the other one was not there
+  CHECK_FALSE(terms.superseded_by(6));
+  CHECK(terms.superseded_by(5));
 }
