@@ -507,6 +507,41 @@ except nbd.Error as error:
 }
 it "a client that was taken over writes no more" superseded
 
+# With users that stay, and get EIO, it keeps nobody out: neither its own new users nor others.
+lets_in() {
+  local old
+  start_members a b
+  nbdkit_name=old face_of_mirror
+  old=$uri
+  spawn user /usr/bin/python3 -m nbd -u "$old" -c 'import os, time, nbd
+h.pwrite(b"1" * 65536, 0, nbd.CMD_FLAG_FUA)
+open("begun", "w").close()
+while not os.path.exists("go"): time.sleep(0.02)
+try:
+    h.pread(512, 0)
+except nbd.Error as error:
+    open("refused", "w").close()
+while not os.path.exists("enough"): time.sleep(0.02)
+'
+  eventually 20 test -e begun
+  freeze old
+  face_of_mirror
+  nbdsh <<<'h.pwrite(b"2" * 65536, 0, nbd.CMD_FLAG_FUA)'
+  stop nbdkit 10
+  thaw old
+  touch go
+  eventually 60 test -e refused
+  wait_for_line old.log "another client has taken the mirror over" # until then it has no new users
+  face_of_mirror
+  nbdsh <<<'assert h.pread(1, 0) == b"2"'
+  stop nbdkit 10
+  nbdsh "$old" <<<'assert h.pread(1, 0) == b"2"'
+  touch enough
+  wait_end user 20 || fail "the user still waits"
+  ((status == 0)) || fail "the user: $(cat user.log)"
+}
+it "a client that was taken over lets others in, though users of it stay" lets_in
+
 client_dies() {
   local i
   start_members a b

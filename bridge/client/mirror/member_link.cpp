@@ -114,9 +114,12 @@ void MemberLink::run() {
     const bool connects = wanted_ && !leaving_;
     const bool leaves = leaving_;
     lock.unlock();
-    for (auto& member : ended) member->session->leave();
+    for (auto& member : ended) member->shared->leave();
     ended.clear();
-    if (leaves) return;
+    if (leaves) {
+      if (shared_ != nullptr) shared_->leave();  // what it opened may not have arrived yet
+      return;
+    }
     auto opened = connects ? connect() : nullptr;
     lock.lock();
     if (opened != nullptr) {
