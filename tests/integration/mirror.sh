@@ -337,6 +337,24 @@ h.pwrite(b"y" * 65536, 5 << 20, nbd.CMD_FLAG_FUA)'
 it "when two of three are gone, an operator has the third one go on, and puts others in their places" \
   two_of_three_gone
 
+# mirror_order WORD...: an operator's order, which is carried out; its answer is in said.
+mirror_order() { status_of 0 "${ctl_command[@]}" --json "$PWD/control" mirror "$@"; }
+# Its connect-timeout is longer than all of this case.
+dead_one_replaced() {
+  start_members a b
+  face_of_mirror "control=$PWD/control" connect-timeout=120s
+  nbdsh <<<'h.pwrite(b"x" * 65536, 0, nbd.CMD_FLAG_FUA)'
+  eventually 20 all_in_step
+  kill_hard a
+  nbdsh <<<'h.pwrite(b"y" * 65536, 5 << 20, nbd.CMD_FLAG_FUA)'
+  mirror_order discard "127.0.0.1:${member_port[a]}"
+  start_member c
+  mirror_order add "127.0.0.1:${member_port[c]}"
+  eventually 20 all_in_step
+  copies_are_same b c
+}
+it "a server that takes the place of a dead one is asked at once" dead_one_replaced
+
 refused() {
   start_members a b
   face_of_mirror "control=$PWD/control"

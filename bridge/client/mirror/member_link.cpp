@@ -100,10 +100,11 @@ SessionStatus MemberLink::status() const {
   return shared != nullptr ? shared->status() : SessionStatus{};
 }
 
-bool MemberLink::should_leave(void* context) {
+/// Nobody wants the server any more that it tries to reach.
+bool MemberLink::is_in_vain(void* context) {
   auto& self = *static_cast<MemberLink*>(context);
   const std::lock_guard lock{self.mutex_};
-  return self.leaving_;
+  return self.leaving_ || !self.wanted_ || self.config_ != self.tried_;
 }
 
 void MemberLink::run() {
@@ -130,14 +131,18 @@ void MemberLink::run() {
       lock.lock();
     }
     if (!connects) continue;
-    changed_.wait_for(lock, pause_, [this] { return leaving_; });
+    changed_.wait_for(lock, pause_, [this] { return leaving_ || config_ != tried_; });
     pause_ = std::min<rtrs::Duration>(2 * pause_, config_->reconnect_max);
   }
 }
 
 /// Null: why not is in trouble_.
 std::unique_ptr<OpenMember> MemberLink::connect() {
-  const rtrs::Interrupt interrupt{&MemberLink::should_leave, this};
+  const rtrs::Interrupt interrupt{&MemberLink::is_in_vain, this};
+  const auto fail = [&](const std::string& why) {
+    if (!interrupt()) set_trouble(why);
+    return nullptr;
+  };
   auto member = std::make_unique<OpenMember>();
   member->config = config();
   const ClientConfig& config = *member->config;
@@ -148,15 +153,15 @@ std::unique_ptr<OpenMember> MemberLink::connect() {
     shared_ = member->shared;
   }
   auto session = member->shared->get(interrupt);
-  if (!session) return set_trouble(session.error().text), nullptr;
+  if (!session) return fail(session.error().text);
   member->session = *session;
   OpenOptions options;
   options.geometry = config.geometry;
   auto device = member->session->open(config.device, options, interrupt);
-  if (!device) return set_trouble(device.error().text), nullptr;
+  if (!device) return fail(device.error().text);
   member->device = *std::move(device);
   const std::string wrong = complaint(*member);
-  if (!wrong.empty()) return set_trouble(wrong), nullptr;
+  if (!wrong.empty()) return fail(wrong);
   member->loop = member->session->take_lane(0);
   return member;
 }

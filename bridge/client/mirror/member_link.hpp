@@ -43,9 +43,9 @@ class MemberLink {
   void start();
   /// Ends the present session and makes a new one.
   void renew(std::unique_ptr<OpenMember> before);
-  /// Ends the session and makes no new one.
+  /// Ends the session, or an attempt to make one, and makes no new one.
   void let_go(std::unique_ptr<OpenMember> before);
-  /// Replaces the server.
+  /// Replaces the server. An attempt to reach the one before ends at once.
   void go_to(const rtrs::PathAddress& path);
   /// Stops connecting and waits for the thread, which may close `last`.
   void leave(std::unique_ptr<OpenMember> last);
@@ -64,7 +64,7 @@ class MemberLink {
   void run();
   std::unique_ptr<OpenMember> connect();
   std::string complaint(const OpenMember& member) const;
-  static bool should_leave(void* context);
+  static bool is_in_vain(void* context);
 
   const rtrs::Log log_;
   const OnOpen on_open_;
