@@ -2,9 +2,11 @@
 #include "bridge/client/mirror/member_links.hpp"
 
 #include <cerrno>
+#include <string_view>
 #include <utility>
 
 #include "bridge/protocol/uuid.hpp"
+#include "rdma/path_list.hpp"
 
 namespace rnbd::mirror {
 namespace {
@@ -20,13 +22,13 @@ ClientConfig config_of_member(const ClientConfig& whole, std::size_t member) {
   return config;
 }
 
-/// The characters that a URI has for itself.
-std::string percent_encoded(const std::string& text) {
+/// The characters that a URI has for itself, with those of this part of it.
+std::string percent_encoded(const std::string& text, std::string_view reserved = "?") {
   constexpr char kDigits[] = "0123456789ABCDEF";
   std::string encoded;
   for (const char c : text) {
     const auto byte = static_cast<unsigned char>(c);
-    if (byte > ' ' && byte < 0x7F && c != '%' && c != '?' && c != '#') {
+    if (byte > ' ' && byte < 0x7F && c != '%' && c != '#' && reserved.find(c) == reserved.npos) {
       encoded += c;
     } else {
       encoded += '%';
@@ -37,12 +39,36 @@ std::string percent_encoded(const std::string& text) {
   return encoded;
 }
 
+/// Paths of a member, as in `rnbd-mirror+tcp://a+rdma:10.0.0.1@a2/disk0`.
+std::string paths_in_uri(const std::vector<rtrs::PathAddress>& paths, rtrs::TransportKind usual) {
+  std::string text;
+  for (const rtrs::PathAddress& path : paths) {
+    const std::string full = rtrs::to_string(path);
+    const std::size_t skipped = path.transport == usual ? full.find(':') + 1 : 0;
+    text += (text.empty() ? "" : "+") + percent_encoded(full.substr(skipped));  // zones have a %
+  }
+  return text;
+}
+
+/// Keys and how they are used, as options of a URI.
+std::string keys_in_uri(const ClientConfig& config) {
+  std::string text;
+  const auto name = [&](const char* key, const std::string& value) {
+    if (!value.empty()) text += std::string{"&"} + key + "=" + percent_encoded(value, "&");
+  };
+  name("tls-psk-file", config.tls_keys.psk);
+  name("tls-certificates", config.tls_keys.certificates);
+  if (!config.tls_keys.verify_peer) name("tls-verify", "false");
+  if (config.auth_keys) name("auth-psk-file", config.auth_keys->psk);
+  return text;
+}
+
 }  // namespace
 
 MemberLinks::MemberLinks(const ClientConfig& config, const rtrs::Log& log, const OnOpen& on_open)
     : scheme_{config.server().substr(0, config.server().find("://"))},
       device_{config.device},
-      group_{config.mirror->group} {
+      mirror_{*config.mirror} {
   for (unsigned i = 0; i < config.mirror->members.size(); ++i) {
     links_.push_back(std::make_unique<MemberLink>(
         config_of_member(config, i), log,
@@ -88,9 +114,19 @@ std::string MemberLinks::uri_of(unsigned member) const {
 }
 
 std::string MemberLinks::uri() const {
-  std::string servers;
-  for (unsigned i = 0; i < links_.size(); ++i) servers += (i == 0 ? "" : ",") + server(i);
-  return scheme_ + "://" + servers + "/" + percent_encoded(device_) + "?group=" + uuid_text(group_);
+  const auto config = links_.front()->config();
+  const bool tcp = scheme_.ends_with("+tcp");
+  const auto usual = tcp ? rtrs::TransportKind::tcp : rtrs::TransportKind::rdma;
+  const rtrs::TlsKeys& keys = config->auth_keys ? *config->auth_keys : config->tls_keys;
+  std::string text = scheme_ + "://";
+  if (!keys.username.empty()) text += percent_encoded(keys.username, "/@?") + "@";
+  for (const auto& link : links_)
+    text += (&link == &links_.front() ? "" : ",") + paths_in_uri(link->config()->paths, usual);
+  text += "/" + percent_encoded(device_) + "?group=" + uuid_text(mirror_.group);
+  if (mirror_.near) text += "&read=near";
+  if (mirror_.degraded == Degraded::quorum) text += "&degraded=quorum";
+  if (mirror_.resync_rate != 0) text += "&resync-rate=" + std::to_string(mirror_.resync_rate >> 20);
+  return text + keys_in_uri(*config);
 }
 
 }  // namespace rnbd::mirror

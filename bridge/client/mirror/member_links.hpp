@@ -36,13 +36,13 @@ class MemberLinks {
 
   /// A member's device, as another member finds it.
   std::string uri_of(unsigned member) const;
-  /// The mirror, with the servers that it has now.
+  /// The mirror, with the servers that it has now, and with all else that a URI can tell.
   std::string uri() const;
 
  private:
   const std::string scheme_;
   const std::string device_;
-  const wire::Uuid group_;
+  const MirrorConfig mirror_;
   std::vector<std::unique_ptr<MemberLink>> links_;
 };
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "bridge/client/mirror/activity.hpp"
+#include "bridge/client/mirror/member_links.hpp"
 #include "bridge/client/mirror/operations.hpp"
 #include "bridge/client/mirror/own_terms.hpp"
 #include "bridge/client/mirror/regions.hpp"
@@ -209,4 +210,59 @@ TEST_CASE("own terms: a view that the client made itself is no other client's") 
   terms.in_force(4);  // the other one was not there
   CHECK_FALSE(terms.superseded_by(6));
   CHECK(terms.superseded_by(5));
+}
+
+namespace {
+
+rnbd::ClientConfig mirror_config(const std::string& uri) {
+  rnbd::ConfigReader reader;
+  REQUIRE_MESSAGE(reader.set("uri", uri), uri);
+  const auto config = reader.complete();
+  REQUIRE_MESSAGE(config, uri);
+  return *config;
+}
+
+std::string printed(const rnbd::ClientConfig& config) { return MemberLinks{config, {}, {}}.uri(); }
+
+}  // namespace
+
+TEST_CASE("member links: the URI that is shown names the same mirror, used in the same way") {
+  for (const char* uri :
+       {"rnbd-mirror+tcp://a,b/disk0",
+        "rnbd-mirror+tcp://a:99+10.0.0.2+rdma:[fe80::1%25eb0]:5,10.0.0.3@[::1],c/a%3Fb%25&c//d",
+        "rnbd-mirror://a+tcp:a2,tcp:b/disk0?degraded=quorum&read=near&resync-rate=50",
+        "rnbd-mirror+tcp://a,b/disk0?degraded=allow&read=round-robin",
+        "rnbd-mirror://me%40here@a,b/disk0?auth-psk-file=/etc/a%26b%25.psk&read=near",
+        "rnbds-mirror+tcp://a%2Fb@a,b/disk0?tls-psk-file=/k.psk&resync-rate=1048576",
+        "rnbds-mirror+tcp://a,b/disk0?tls-certificates=/etc/keys&tls-verify=false",
+        "rnbd-mirror+tcp://a,b/d?group=00112233-4455-6677-8899-aabbccddeeff"}) {
+    CAPTURE(uri);
+    const rnbd::ClientConfig config = mirror_config(uri);
+    const rnbd::ClientConfig again = mirror_config(printed(config));
+    CHECK(again.mirror->members == config.mirror->members);
+    CHECK(again.mirror->group == config.mirror->group);
+    CHECK(again.mirror->near == config.mirror->near);
+    CHECK(again.mirror->degraded == config.mirror->degraded);
+    CHECK(again.mirror->resync_rate == config.mirror->resync_rate);
+    CHECK(again.device == config.device);
+    CHECK(again.tls == config.tls);
+    CHECK(again.tls_keys.psk == config.tls_keys.psk);
+    CHECK(again.tls_keys.certificates == config.tls_keys.certificates);
+    CHECK(again.tls_keys.username == config.tls_keys.username);
+    CHECK(again.tls_keys.verify_peer == config.tls_keys.verify_peer);
+    REQUIRE(again.auth_keys.has_value() == config.auth_keys.has_value());
+    if (!config.auth_keys) continue;
+    CHECK(again.auth_keys->psk == config.auth_keys->psk);
+    CHECK(again.auth_keys->username == config.auth_keys->username);
+  }
+}
+
+TEST_CASE("member links: a server that took the place of another one is in the URI") {
+  const rnbd::ClientConfig config = mirror_config("rnbd-mirror+tcp://a+a2,b/disk0?read=near");
+  MemberLinks links{config, {}, {}};
+  links[0].go_to({rtrs::TransportKind::rdma, "", "d", 5});
+  const rnbd::ClientConfig again = mirror_config(links.uri());
+  CHECK(again.mirror->members[0] == links[0].config()->paths);
+  CHECK(again.mirror->members[1] == config.mirror->members[1]);
+  CHECK(again.mirror->group == config.mirror->group);
 }
