@@ -298,6 +298,9 @@ unreadable() {
 }
 it "what a server cannot read is read from another one" unreadable
 
+attached() { [[ $(mirror_says .attached) == true ]]; }
+detached() { [[ $(mirror_says .attached) == false ]]; }
+
 # The chapter of docs/mirror.md, as an operator follows it.
 waits() { [[ $(mirror_says ".members[$1].state") == waiting ]]; }
 two_of_three_gone() {
@@ -354,6 +357,57 @@ dead_one_replaced() {
   copies_are_same b c
 }
 it "a server that takes the place of a dead one is asked at once" dead_one_replaced
+
+# Of two that must both be there, the client alone may not do without one. An operator may.
+well_one_replaced() {
+  local option
+  start_members a b
+  mirror+="?degraded=quorum&read=near&resync-rate=1000"
+  face_of_mirror "control=$PWD/control"
+  nbdsh <<<'h.pwrite(b"x" * 65536, 0, nbd.CMD_FLAG_FUA)'
+  eventually 20 all_in_step
+  mirror_order discard "127.0.0.1:${member_port[a]}"
+  nbdsh <<<'h.pwrite(b"y" * 65536, 5 << 20, nbd.CMD_FLAG_FUA)'
+  wait_for_line a.log "the client said goodbye" # others may have its disk
+  start_member c
+  mirror_order add "127.0.0.1:${member_port[c]}"
+  mirror=$(jq -r .uri said)
+  for option in group= degraded=quorum read=near resync-rate=1000; do
+    [[ $mirror =~ [?\&]$option ]] || fail "the URI has no $option: $mirror"
+  done
+  eventually 60 all_in_step
+  stop nbdkit 10
+  same b c
+  face_of_mirror
+  nbdsh <<<'assert h.pread(65536, 0) + h.pread(65536, 5 << 20) == b"x" * 65536 + b"y" * 65536'
+}
+it "an operator replaces one of two servers, both of which must be there" well_one_replaced
+
+# Without the dead one nothing is served, so there is nothing to discard it from.
+one_of_quorum_dead() {
+  local a b
+  start_members a b
+  a=127.0.0.1:${member_port[a]} b=127.0.0.1:${member_port[b]}
+  mirror+="?degraded=quorum"
+  face_of_mirror "control=$PWD/control"
+  nbdsh <<<'h.pwrite(b"x" * 65536, 0, nbd.CMD_FLAG_FUA)'
+  eventually 20 all_in_step
+  kill_hard a
+  eventually 20 detached
+  eventually 20 waits 1
+  status_of 1 "${ctl_command[@]}" "$PWD/control" mirror discard "$a"
+  says said "mirror force"
+  mirror_order force "$b" --force
+  eventually 20 attached
+  mirror_order discard "$a"
+  start_member c
+  mirror_order add "127.0.0.1:${member_port[c]}"
+  eventually 60 all_in_step
+  nbdsh <<<'assert h.pread(65536, 0) == b"x" * 65536'
+  copies_are_same b c
+}
+it_plugin "of two that must both be there, one dies, and an operator has the other go on" \
+  one_of_quorum_dead
 
 refused() {
   start_members a b
@@ -451,7 +505,6 @@ all_die() {
 it_plugin "when all servers are killed, requests wait until they are back" all_die
 
 # One client all the time: what it left on the servers itself is no other client's.
-detached() { [[ $(mirror_says .attached) == false ]]; }
 restarts() {
   local name
   start_members a b

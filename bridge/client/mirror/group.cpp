@@ -182,10 +182,14 @@ bool Group::force(unsigned member) {
   return true;
 }
 
-void Group::discard(unsigned member) {
-  if (is_over() || members_[member].stage == Stage::down) return;
-  if (live() && in_step() == bit(member)) return;
+bool Group::discard(unsigned member) {
+  if (is_over() || members_[member].stage == Stage::down) return true;
+  if (live() && has(in_step(), member)) {
+    if (members_.proposes() || in_step() == bit(member)) return false;
+    members_.exclude(member);
+  }
   lose(member, true);
+  return true;
 }
 
 void Group::propose(MemberSet set, const std::vector<RegionMap>& inherit) {

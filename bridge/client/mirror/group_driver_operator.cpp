@@ -40,7 +40,10 @@ GroupDriver::Done GroupDriver::discard(const std::string& server) {
     return refuse(EBUSY, "it has the only good copy of the disk");
   Member& member = members_[*number];
   member.discarded = true;
-  group_->discard(*number);
+  if (!group_->discard(*number)) {
+    member.discarded = false;
+    return refuse(EBUSY, "another member comes or goes in this moment; try again");
+  }
   if (member.session.is_open()) drop(*number);
   member.link->let_go(nullptr);
   member.link->set_trouble("discarded by an operator; mirror add puts another server in its place");

@@ -227,16 +227,24 @@ void Membership::begin_history() {
 
 bool Membership::propose(MemberSet set, const std::vector<RegionMap>& inherit) {
   if (set == 0 || (phase_ == Phase::live && !enough(set, {in_step_}))) return false;
+  begin_view(set, inherit);
+  return true;
+}
+
+/// Without the others no client goes on with this one: of three or more it is too few, and of two
+/// it lacks the other one, whatever `degraded` says.
+void Membership::exclude(unsigned member) { begin_view(without(in_step_, member), {}); }
+
+void Membership::begin_view(MemberSet set, const std::vector<RegionMap>& inherit) {
   pending_ = {.view = {{term_, ++seq_}, set}, .active = true};
   for (unsigned i = 0; i < options_.members; ++i) {
     if (!has(set, i)) continue;
     Command order;
     order.view = pending_.view;
-    order.confirmed = confirmed_;
+    order.confirmed = size(set) == 1 ? pending_.view : confirmed_;  // in force once it is recorded
     order.inherit = inherit;
     post(i, Order::view, {.view = pending_.view.id}, std::move(order));
   }
-  return true;
 }
 
 bool Membership::recorded(unsigned member, const ViewId& view) {

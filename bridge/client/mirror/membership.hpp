@@ -125,6 +125,9 @@ class Membership {
   // Views.
   /// False: too few members would be left.
   bool propose(MemberSet set, const std::vector<RegionMap>& inherit);
+  /// The next view is without this member, as an operator wants it, also when one of two is left.
+  /// It is in step, not the last one, and no view is proposed.
+  void exclude(unsigned member);
   /// A member has recorded it. True: all have, and it is in force.
   bool recorded(unsigned member, const ViewId& view);
   void end();
@@ -140,6 +143,7 @@ class Membership {
   bool enough(MemberSet kept, const std::vector<MemberSet>& bases) const;
   MemberSet empty_disks(MemberSet present) const;
   std::optional<Attachment> first_view(MemberSet present) const;
+  void begin_view(MemberSet set, const std::vector<RegionMap>& inherit);
   void commit();
 
   const GroupOptions options_;

@@ -373,11 +373,46 @@ TEST_CASE("mirror group: a region that cannot be read does not hold up the copie
 TEST_CASE("mirror group: the last member in step is not discarded") {
   World world;
   world.attach();
-  world.group.discard(1);
+  CHECK(world.group.discard(1));
+  CHECK_FALSE(world.group.discard(2));  // the view without 1 is not recorded yet
   world.answer(Order::view, 0);
   world.answer(Order::view, 2);
   CHECK(world.group.in_step() == 0b101);
-  CHECK(world.host.dropped == std::vector<unsigned>{1});
+  CHECK(world.group.discard(2));
+  world.answer(Order::view, 0);
+  CHECK(world.group.in_step() == 0b001);
+  CHECK_FALSE(world.group.discard(0));
+  CHECK(world.host.dropped == std::vector<unsigned>{1, 2});
+}
+
+TEST_CASE("mirror group: of two that must both be there, an operator alone may discard one") {
+  for (const bool discards : {false, true}) {
+    Host host;
+    mirror::Group group{{.members = 2,
+                         .regions = 4,
+                         .region_sectors = 8,
+                         .sectors = 32,
+                         .degraded = mirror::Degraded::quorum},
+                        host};
+    const auto answer = [&](Order order, unsigned member, mirror::Claimed claimed = {}) {
+      group.answer({.tag = host.newest(order, member).tag, .error = 0, .claimed = claimed});
+    };
+    mirror::Claimed both = World::claimed(false, {});
+    both.view.set = both.confirmed.set = 3;
+    both.maps.dirty.resize(2);
+    for (unsigned i = 0; i < 2; ++i) group.link_up(i, false);
+    for (unsigned i = 0; i < 2; ++i) answer(Order::claim, i, both);
+    for (unsigned i = 0; i < 2; ++i) answer(Order::view, i);
+    REQUIRE(group.live());
+    discards ? (void)group.discard(0) : group.link_down(0);
+    CHECK(group.is_over() == !discards);
+    if (!discards) continue;
+    // Should the client end now, the one that is left is known to be all of the group.
+    CHECK(host.newest(Order::view, 1).confirmed.set == 2);
+    CHECK(host.newest(Order::view, 1).confirmed.id == host.newest(Order::view, 1).view.id);
+    answer(Order::view, 1);
+    CHECK(group.in_step() == 2);
+  }
 }
 
 }  // namespace
