@@ -11,7 +11,9 @@
 #include <cerrno>
 #include <cstring>
 #include <exception>
+#include <filesystem>
 
+#include "bridge/backend/brick/disk_file.hpp"
 #include "bridge/backend/brick/worker.hpp"
 #include "bridge/backend/brick_queue.hpp"
 #include "bridge/backend/specification.hpp"
@@ -25,45 +27,12 @@ constexpr std::uint64_t kMostBlocks = std::uint64_t{1} << 30;
 /// Maps of one session. When other sessions need the memory, unused maps are recalled.
 constexpr std::uint32_t kMostMaps = 4096;
 
-/// The journal's file.
-class DiskFile final : public brick::MetaFile {
- public:
-  explicit DiskFile(rtrs::OwnedFd fd) : fd_{std::move(fd)} {}
-
-  std::uint64_t size() const override {
-    const off_t end = lseek(fd_.get(), 0, SEEK_END);
-    return end < 0 ? 0 : static_cast<std::uint64_t>(end);
-  }
-  int read(std::uint64_t offset, std::span<std::byte> bytes) override {
-    for (std::size_t at = 0; at < bytes.size();) {
-      const ssize_t got =
-          pread(fd_.get(), bytes.data() + at, bytes.size() - at, static_cast<off_t>(offset + at));
-      if (got < 0 && errno == EINTR) continue;
-      if (got <= 0) return got < 0 ? errno : EIO;
-      at += static_cast<std::size_t>(got);
-    }
-    return 0;
-  }
-  int write(std::uint64_t offset, std::span<const std::byte> bytes) override {
-    for (std::size_t at = 0; at < bytes.size();) {
-      const ssize_t put =
-          pwrite(fd_.get(), bytes.data() + at, bytes.size() - at, static_cast<off_t>(offset + at));
-      if (put < 0 && errno == EINTR) continue;
-      if (put <= 0) return put < 0 ? errno : EIO;
-      at += static_cast<std::size_t>(put);
-    }
-    return 0;
-  }
-  int sync() override { return fdatasync(fd_.get()) == 0 ? 0 : errno; }
-
- private:
-  rtrs::OwnedFd fd_;
-};
-
 struct BrickParts {
   std::uint64_t memory = 0;  ///< bytes
   std::string tier;
   std::string meta;
+  bool begin_new = false;  ///< with an empty brick, although the tier has data
+  bool adopt = false;      ///< a tier and a journal that do not match
 };
 
 tl::expected<BrickParts, Failure> parse_brick(const std::string& text) {
@@ -85,58 +54,160 @@ tl::expected<BrickParts, Failure> parse_brick(const std::string& text) {
       parts.tier = option;
     else if (strip_prefix(option, "meta=") && !option.empty())
       parts.meta = option;
+    else if (option == "new")
+      parts.begin_new = true;
+    else if (option == "adopt")
+      parts.adopt = true;
     else
-      return wrong("'" + std::string{option} + "' is no option; there are file=TIER and meta=PATH");
+      return wrong("'" + std::string{option} +
+                   "' is no option; there are file=TIER, meta=PATH, new and adopt");
   }
-  if (parts.tier.empty() && !parts.meta.empty())
+  if (parts.tier.empty() && (!parts.meta.empty() || parts.begin_new || parts.adopt))
     return wrong(
-        "meta=PATH is for a brick with file=TIER; plain memory does not outlive the server");
+        "meta=PATH, new and adopt are for a brick with file=TIER; plain memory does not outlive "
+        "the server");
   if (!parts.tier.empty() && parts.meta.empty()) parts.meta = parts.tier + ".brick";
   return parts;
 }
 
 /// Opens and locks.
-tl::expected<rtrs::OwnedFd, Failure> open_part(const std::string& path, int flags,
-                                               const BackendOptions& options) {
+tl::expected<std::unique_ptr<brick::DiskFile>, Failure> open_part(const std::string& path,
+                                                                  int flags,
+                                                                  const std::string& if_missing,
+                                                                  const BackendOptions& options) {
   rtrs::OwnedFd fd{open(path.c_str(), flags | O_CLOEXEC, 0600)};
   const auto failed = [&](int error, const std::string& what_to_do) {
     return bad_specification(error, path, std::string{std::strerror(error)} + "; " + what_to_do);
   };
   if (!fd) {
     const int error = errno;
-    return failed(error, error == ENOENT ? "make it first, like: truncate -s 1G " + path
-                                         : "let the server's user read and write it");
+    return failed(error, error == ENOENT ? if_missing : "let the server's user read and write it");
   }
   if (options.lock && flock(fd.get(), LOCK_EX | LOCK_NB) != 0)
     return failed(EBUSY, "another program has it open; end that one first");
-  return fd;
+  return std::make_unique<brick::DiskFile>(std::move(fd));
 }
 
-tl::expected<void, Failure> open_journal(const BrickParts& parts, std::uint32_t places,
-                                         brick::BrickFiles& files, const BackendOptions& options) {
-  struct stat found {};
-  const bool missing = stat(parts.meta.c_str(), &found) != 0 || found.st_size == 0;
-  if (missing && !options.make_files) return {};
-  auto fd = open_part(parts.meta, O_RDWR | O_CREAT, options);
-  if (!fd) return tl::unexpected(fd.error());
-  files.meta_file = std::make_unique<DiskFile>(std::move(*fd));
-  files.journal = std::make_unique<brick::Journal>(*files.meta_file);
-  int error = 0;
-  if (files.meta_file->size() == 0) {
-    std::array<std::uint8_t, 16> uuid{};
-    if (getrandom(uuid.data(), uuid.size(), 0) < 0) error = errno;
-    if (error == 0) error = files.journal->create(places, uuid);
-  } else {
-    error = files.journal->open(places);
+/// A new journal would make a tier with data an empty one.
+tl::expected<void, Failure> may_begin(const BrickParts& parts, brick::DiskFile& tier) {
+  if (parts.begin_new) return {};
+  const auto data = tier.has_data();
+  if (!data) return bad_specification(data.error(), parts.tier, std::strerror(data.error()));
+  if (!*data) return {};
+  return bad_specification(
+      ENOENT, parts.meta,
+      "the tier " + parts.tier +
+          " has data, but its journal is not there; mount it, restore it, or name it with "
+          "meta=PATH; or add ',new' to begin with an empty brick");
+}
+
+/// Makes the name of a new file durable.
+int sync_folder_of(const std::string& path) {
+  const auto folder = std::filesystem::path{path}.parent_path();
+  const rtrs::OwnedFd fd{open(folder.empty() ? "." : folder.c_str(), O_RDONLY | O_CLOEXEC)};
+  return fd && fsync(fd.get()) == 0 ? 0 : errno;
+}
+
+int begin_journal(brick::Journal& journal, const std::string& path, std::uint32_t places) {
+  std::array<std::uint8_t, 16> uuid{};
+  if (getrandom(uuid.data(), uuid.size(), 0) < 0) return errno;
+  const int error = sync_folder_of(path);
+  return error != 0 ? error : journal.create(places, uuid);
+}
+
+std::string why_no_match(brick::Match match, const BrickParts& parts) {
+  const std::string tier = "the tier " + parts.tier;
+  switch (match) {
+    case brick::Match::unmarked:
+      return tier + " lacks the mark of this journal: it is another one, or was cut or overwritten";
+    case brick::Match::stranger:
+      return tier + " belongs to another journal";
+    case brick::Match::older_journal:
+      return "this journal is older than " + tier;
+    case brick::Match::older_tier:
+      return tier + " is older than this journal";
+    case brick::Match::yes:
+      break;
   }
-  if (error == 0) return {};
-  const char* what_to_do = "look at its file system";
+  return "";
+}
+
+/// Reads a journal, and compares it with the tier.
+tl::expected<void, Failure> read_journal(const BrickParts& parts, std::uint32_t places,
+                                         brick::Journal& journal, const brick::PartFile& file) {
+  const auto wrong = [&](int error, const std::string& what_to_do) {
+    return bad_specification(error, parts.meta, what_to_do);
+  };
+  if (parts.begin_new)
+    return wrong(ENOTEMPTY,
+                 "a journal is there; leave 'new' out to open its brick, or move it away to begin "
+                 "with an empty one");
+  const int error = file.size() == 0 ? EBADMSG : journal.open(places);
   if (error == EBADMSG)
-    what_to_do =
-        "it is no journal of a brick, or damaged; name another one with meta=PATH, or "
-        "remove it to begin with an empty brick";
-  if (error == ENOSPC) what_to_do = "the tier has become smaller than it was; give it its old size";
-  return bad_specification(error, parts.meta, what_to_do);
+    return wrong(error,
+                 "it is no journal of a brick, or damaged; restore it, or name another one with "
+                 "meta=PATH, or remove it and add ',new' to begin with an empty brick");
+  if (error == ENOSPC)
+    return wrong(error, "the tier has become smaller than it was; give it its old size");
+  if (error != 0) return wrong(error, std::string{std::strerror(error)} + "; look at its disk");
+  const brick::Match match = journal.match();
+  if (parts.adopt && match == brick::Match::yes)
+    return wrong(ENOTEMPTY, "it matches its tier; leave 'adopt' out to open the brick");
+  if (parts.adopt || match == brick::Match::yes) return {};
+  return wrong(ESTALE, why_no_match(match, parts) +
+                           "; restore both as they were at one moment, or add ',adopt' to serve "
+                           "what these two have, which may be wrong");
+}
+
+/// `places` fit into the tier. A new brick has room for the mark, too.
+tl::expected<void, Failure> open_journal(const BrickParts& parts, std::uint32_t places,
+                                         brick::BrickFiles& files, brick::DiskFile& tier,
+                                         const BackendOptions& options) {
+  const auto failed = [&](int error) {
+    return bad_specification(
+        error, parts.meta,
+        std::string{std::strerror(error)} + "; look at its disk and at that of the tier");
+  };
+  struct stat found {};
+  const bool missing = stat(parts.meta.c_str(), &found) != 0 && errno == ENOENT;
+  const std::uint32_t new_places = brick::has_mark_room(tier, places) ? places : places - 1;
+  std::optional<brick::Mark> mark;
+  int error = brick::read_mark(tier, new_places, mark);
+  if (error != 0) return failed(error);
+  // The server died while it made the journal, before anybody could write.
+  const bool begun = mark && mark->version == 1 && mark->to_follow;
+  if (missing && !begun) {
+    if (const auto may = may_begin(parts, tier); !may) return may;
+  }
+  if (missing && options.make_files) {
+    if (new_places == 0)
+      return bad_specification(EINVAL, parts.tier, "a device needs 4K more than 2M for a tier");
+    error = brick::write_mark(tier, new_places, {.version = 1, .to_follow = true});
+    if (error != 0) return failed(error);
+  } else if (missing) {
+    return {};
+  }
+  auto file = open_part(parts.meta, O_RDWR | (missing ? O_CREAT : 0),
+                        "make its directory first, or name another file with meta=PATH", options);
+  if (!file) return tl::unexpected(file.error());
+  files.meta_file = *std::move(file);
+  files.journal = std::make_unique<brick::Journal>(*files.meta_file, tier);
+  const auto read = missing ? tl::expected<void, Failure>{}
+                            : read_journal(parts, places, *files.journal, *files.meta_file);
+  const bool begins = missing || (begun && !read && read.error().error == EBADMSG);
+  if (!begins && !read) return read;
+  if (!options.make_files) {
+    if (begins) files.journal.reset();
+    return {};
+  }
+  error = begins ? begin_journal(*files.journal, parts.meta, new_places) : files.journal->begin();
+  if (error != 0) return failed(error);
+  if (!brick::has_mark_room(tier, files.journal->places()) && options.log)
+    options.log(rtrs::LogLevel::warning,
+                parts.tier +
+                    ": the device has no room for a mark behind the last block, so a journal of "
+                    "an earlier day would not be noticed");
+  return {};
 }
 
 class BrickBackend final : public Backend {
@@ -179,15 +250,16 @@ tl::expected<std::unique_ptr<Backend>, Failure> open_brick(const std::string& sp
   std::uint64_t blocks = parts->memory / kBlockSize;
   sizes.slots = static_cast<std::uint32_t>(blocks);
   if (!parts->tier.empty()) {
-    auto tier = open_part(parts->tier, O_RDWR, options);
+    auto tier = open_part(parts->tier, O_RDWR, "make it first, like: truncate -s 1G " + parts->tier,
+                          options);
     if (!tier) return tl::unexpected(tier.error());
-    const off_t end = lseek(tier->get(), 0, SEEK_END);
-    blocks = end < 0 ? 0 : static_cast<std::uint64_t>(end) / kBlockSize;
+    blocks = (*tier)->size() / kBlockSize;
     if (blocks == 0 || blocks > kMostBlocks)
       return bad_specification(EINVAL, parts->tier, "a tier has 2M at least; make it larger");
-    files.tier = std::move(*tier);
-    const auto opened = open_journal(*parts, static_cast<std::uint32_t>(blocks), files, options);
+    const auto opened =
+        open_journal(*parts, static_cast<std::uint32_t>(blocks), files, **tier, options);
     if (!opened) return tl::unexpected(opened.error());
+    files.tier = *std::move(tier);
     if (files.journal != nullptr) blocks = files.journal->places();
   }
   sizes.places = static_cast<std::uint32_t>(blocks);

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "bridge/backend/brick/journal.hpp"
 
-#include <isa-l/crc.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+
+#include "bridge/backend/brick/checksum.hpp"
 
 namespace rnbd::brick {
 namespace {
@@ -13,7 +13,8 @@ namespace {
 constexpr std::uint64_t kPage = 4096;
 constexpr std::uint32_t kLogRecords = 2048;
 constexpr std::uint64_t kMagic = 0x314B'4352'4244'4E52;  // "RNBDBRK1"
-constexpr std::uint32_t kFormat = 2;
+constexpr std::uint32_t kFormatUnmarked = 2;             ///< the tier has no mark
+constexpr std::uint32_t kFormat = 3;
 
 // In the byte order of this machine, as everything that never leaves it.
 struct Superblock {
@@ -48,23 +49,6 @@ struct LogRecord {
 };
 static_assert(sizeof(LogRecord) == 32);
 
-std::uint32_t crc_of(const void* data, std::size_t size) {
-  std::uint32_t crc = 0xFFFF'FFFF;
-  auto* bytes = static_cast<unsigned char*>(const_cast<void*>(data));  // it only reads
-  while (size > 0) {
-    const std::size_t part = std::min<std::size_t>(size, 1U << 30);
-    crc = crc32_iscsi(bytes, static_cast<int>(part), crc);
-    bytes += part;
-    size -= part;
-  }
-  return ~crc;
-}
-
-template <class T>
-std::uint32_t crc_before(const T& part) {
-  return crc_of(&part, offsetof(T, crc));
-}
-
 }  // namespace
 
 std::uint64_t Journal::map_bytes() const {
@@ -87,8 +71,8 @@ int Journal::create(std::uint32_t places, const std::array<std::uint8_t, 16>& uu
 bool Journal::take(const std::array<std::byte, kPage>& bytes, std::uint64_t& newest) {
   Superblock block;
   std::memcpy(&block, bytes.data(), sizeof(block));
-  if (block.magic != kMagic || block.format != kFormat || block.crc != crc_before(block))
-    return false;
+  const bool known = block.format == kFormat || block.format == kFormatUnmarked;
+  if (block.magic != kMagic || !known || block.crc != crc_before(block)) return false;
   if (block.version <= newest) return true;
   newest = version_ = block.version;
   homes_.assign(block.places, {});
@@ -96,6 +80,7 @@ bool Journal::take(const std::array<std::byte, kPage>& bytes, std::uint64_t& new
   first_ = block.first;
   map_crc_ = block.map_crc;
   last_epoch_ = block.ended_epoch;
+  marks_ = block.format == kFormat;
   return true;
 }
 
@@ -112,12 +97,19 @@ int Journal::open(std::uint32_t places) {
   if (homes_.size() > places) return ENOSPC;
   if (const int error = read_map(map_crc_); error != 0) return error;
   if (const int error = replay(); error != 0) return error;
+  broken_ = EBADF;
+  return read_mark(tier_, this->places(), mark_);
+}
+
+int Journal::begin() {
+  broken_ = 0;
   return checkpoint();
 }
 
 int Journal::read_map(std::uint32_t crc) {
   std::vector<MapEntry> entries(homes_.size());
   const auto bytes = std::as_writable_bytes(std::span{entries});
+  if (file_.size() < map_at(version_ & 1) + bytes.size()) return EBADMSG;
   if (const int error = file_.read(map_at(version_ & 1), bytes); error != 0) return error;
   if (crc_of(bytes.data(), bytes.size()) != crc) return EBADMSG;
   for (std::size_t place = 0; place < entries.size(); ++place) {
@@ -165,9 +157,19 @@ int Journal::apply(const Record& record) {
   return EBADMSG;
 }
 
+/// The mark goes before and behind the superblock, see mark.hpp.
+int Journal::checkpoint(std::uint64_t ended_epoch) {
+  marks_ = has_mark_room(tier_, places());
+  const std::uint64_t next = version_ + 1;
+  int error = marks_ ? write_mark(tier_, places(), {uuid_, next, true}) : 0;
+  if (error == 0) error = write_superblock(ended_epoch);
+  if (error == 0 && marks_) error = write_mark(tier_, places(), {uuid_, next, false});
+  return error == 0 ? 0 : broken_ = error;
+}
+
 /// The whole map goes to the other half. Sequences leave a gap, so that no record of an older log
 /// continues this one.
-int Journal::checkpoint(std::uint64_t ended_epoch) {
+int Journal::write_superblock(std::uint64_t ended_epoch) {
   std::vector<MapEntry> entries(homes_.size());
   for (std::size_t place = 0; place < entries.size(); ++place) {
     const Home& home = homes_[place];
@@ -175,7 +177,8 @@ int Journal::checkpoint(std::uint64_t ended_epoch) {
   }
   const auto bytes = std::as_bytes(std::span{entries});
   Superblock block;
-  block.places = static_cast<std::uint32_t>(homes_.size());
+  block.format = marks_ ? kFormat : kFormatUnmarked;
+  block.places = places();
   block.version = version_ + 1;
   block.uuid = uuid_;
   block.first = first_ + kLogRecords;
@@ -189,7 +192,7 @@ int Journal::checkpoint(std::uint64_t ended_epoch) {
   if (error == 0) error = file_.sync();
   if (error == 0) error = file_.write(half * kPage, page);
   if (error == 0) error = file_.sync();
-  if (error != 0) return broken_ = error;
+  if (error != 0) return error;
   version_ = block.version;
   first_ = block.first;
   written_ = 0;

@@ -6,36 +6,33 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <span>
-#include <string>
+#include <optional>
 #include <vector>
 
+#include "bridge/backend/brick/mark.hpp"
+#include "bridge/backend/brick/part_file.hpp"
 #include "bridge/backend/brick/types.hpp"
 
 namespace rnbd::brick {
 
-/// The file of a journal. Errors: 0 or a positive errno; a short read or write is EIO.
-class MetaFile {
- public:
-  virtual ~MetaFile() = default;
-  virtual std::uint64_t size() const = 0;  ///< bytes
-  virtual int read(std::uint64_t offset, std::span<std::byte> bytes) = 0;
-  virtual int write(std::uint64_t offset, std::span<const std::byte> bytes) = 0;
-  virtual int sync() = 0;
-};
-
 /// Threads: one at a time; blocks.
 class Journal {
  public:
-  explicit Journal(MetaFile& file) : file_{file} {}
+  /// Both must outlive it.
+  Journal(PartFile& file, PartFile& tier) : file_{file}, tier_{tier} {}
 
-  /// Creates a journal without blocks in an empty file. Errors: those of the file.
+  /// Creates a journal without blocks in an empty file. Errors: those of the files.
   int create(std::uint32_t places, const std::array<std::uint8_t, 16>& uuid);
-  /// Reads the journal up to the first incomplete record, and begins a new log.
+  /// Reads the journal up to the first incomplete record. Changes nothing, and nothing can be
+  /// changed before begin().
   ///
   /// Errors: EBADMSG it is no journal, or is damaged; ENOSPC it has more places than the tier,
-  /// which are `places`; those of the file.
+  /// which are `places`; those of the files.
   int open(std::uint32_t places);
+  /// Tells whether the tier is the one that it was left with. Behind open().
+  Match match() const { return brick::match(uuid_, version_, marks_, mark_); }
+  /// Begins a new log, and marks the tier where it has room. Errors: those of the files.
+  int begin();
   /// Durable when it returns 0. After an error nothing can be appended any more.
   int append(const std::vector<Record>& records);
 
@@ -65,9 +62,11 @@ class Journal {
   int replay();
   int apply(const Record& record);
   int checkpoint(std::uint64_t ended_epoch = 0);
+  int write_superblock(std::uint64_t ended_epoch);
   int write_log(const std::vector<Record>& records);
 
-  MetaFile& file_;
+  PartFile& file_;
+  PartFile& tier_;
   std::array<std::uint8_t, 16> uuid_{};
   std::vector<Home> homes_;
   std::uint64_t version_ = 0;  ///< of the newest superblock; the lowest bit tells its half
@@ -75,6 +74,8 @@ class Journal {
   std::uint32_t written_ = 0;  ///< records in the log
   std::uint32_t map_crc_ = 0;  ///< of the newest superblock
   std::uint64_t last_epoch_ = 0;
+  bool marks_ = false;        ///< the newest superblock is in the mark, too
+  std::optional<Mark> mark_;  ///< as open() has found it
   int broken_ = 0;
 };
 

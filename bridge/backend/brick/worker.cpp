@@ -2,7 +2,6 @@
 #include "bridge/backend/brick/worker.hpp"
 
 #include <sys/random.h>
-#include <unistd.h>
 
 #include <bit>
 #include <boost/asio/post.hpp>
@@ -22,19 +21,6 @@ std::uint64_t now_in_ms() {
   const auto now = std::chrono::steady_clock::now().time_since_epoch();
   return static_cast<std::uint64_t>(
       std::chrono::duration_cast<std::chrono::milliseconds>(now).count());
-}
-
-template <class Call>
-int whole_transfer(std::byte* memory, std::uint64_t offset, std::uint64_t length, Call call) {
-  while (length > 0) {
-    const ssize_t moved = call(memory, length, static_cast<off_t>(offset));
-    if (moved < 0 && errno == EINTR) continue;
-    if (moved <= 0) return moved < 0 ? errno : EIO;
-    memory += moved;
-    offset += static_cast<std::uint64_t>(moved);
-    length -= static_cast<std::uint64_t>(moved);
-  }
-  return 0;
 }
 
 }  // namespace
@@ -98,11 +84,8 @@ void BrickWorker::record(const std::vector<Record>& records) {
 }
 
 int BrickWorker::write_part(const StoreJob& job, std::uint64_t offset, std::uint64_t length) {
-  const std::uint64_t at = job.place * kBlockSize + offset;
-  return whole_transfer(memory().at(job.slot) + offset, at, length,
-                        [&](std::byte* bytes, std::uint64_t size, off_t place) {
-                          return pwrite(files_.tier.get(), bytes, size, place);
-                        });
+  return files_.tier->write(job.place * kBlockSize + offset,
+                            {memory().at(job.slot) + offset, length});
 }
 
 int BrickWorker::write_grains(const StoreJob& job, std::uint32_t grains) {
@@ -122,14 +105,7 @@ int BrickWorker::write_job(const StoreJob& job, std::uint32_t grains) {
   if (job.keep == Keep::whole) error = write_part(job, 0, kBlockSize);
   if (job.keep == Keep::span) error = write_part(job, job.span.offset, job.span.length);
   if (job.keep == Keep::dirty) error = write_grains(job, grains);
-  return error != 0 ? error : sync_tier();
-}
-
-/// The kernel reports a failed write once, to the first caller, and forgets the lost data.
-int BrickWorker::sync_tier() {
-  const std::lock_guard lock{tier_mutex_};
-  if (tier_error_ == 0 && fdatasync(files_.tier.get()) != 0) tier_error_ = errno;
-  return tier_error_;
+  return error != 0 ? error : files_.tier->sync();
 }
 
 void BrickWorker::store(const StoreJob& job) {
@@ -146,10 +122,7 @@ void BrickWorker::store(const StoreJob& job) {
 
 void BrickWorker::load(Slot slot, Place place, std::uint64_t job) {
   boost::asio::post(disk_, [this, slot, place, job] {
-    const int error = whole_transfer(memory().at(slot), place * kBlockSize, kBlockSize,
-                                     [&](std::byte* bytes, std::uint64_t size, off_t at) {
-                                       return pread(files_.tier.get(), bytes, size, at);
-                                     });
+    const int error = files_.tier->read(place * kBlockSize, {memory().at(slot), kBlockSize});
     memory().take_dirty(slot);
     run([job, error](Brick& brick) { brick.loaded(job, error); });
   });

@@ -12,7 +12,6 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <thread>
@@ -22,15 +21,14 @@
 #include "bridge/backend/brick/memory.hpp"
 #include "bridge/backend/brick/service.hpp"
 #include "rdma/log.hpp"
-#include "rdma/owned_fd.hpp"
 
 namespace rnbd::brick {
 
 /// The files and sizes of a brick.
 struct BrickFiles {
   std::unique_ptr<BrickMemory> memory;
-  rtrs::OwnedFd tier;                   ///< none: memory only
-  std::unique_ptr<MetaFile> meta_file;  ///< with a tier
+  std::unique_ptr<PartFile> tier;       ///< none: memory only
+  std::unique_ptr<PartFile> meta_file;  ///< with a tier
   std::unique_ptr<Journal> journal;     ///< of it
 };
 
@@ -54,7 +52,7 @@ class BrickWorker final : public BrickService, public BrickHost {
   std::map<Session, std::string> users() const override;
   BrickMemory& memory() override { return *files_.memory; }
   const BrickOptions& options() const override { return options_; }
-  bool has_tier() const override { return static_cast<bool>(files_.tier); }
+  bool has_tier() const override { return files_.tier != nullptr; }
   std::uint64_t epoch() const override { return epoch_; }
   const std::array<std::uint8_t, 16>& uuid() const override { return uuid_; }
   Session new_session() override { return next_session_++; }
@@ -82,7 +80,6 @@ class BrickWorker final : public BrickService, public BrickHost {
   int write_part(const StoreJob& job, std::uint64_t offset, std::uint64_t length);
   int write_grains(const StoreJob& job, std::uint32_t grains);
   int write_job(const StoreJob& job, std::uint32_t grains);
-  int sync_tier();
   void watch_leases();
 
   BrickOptions options_;
@@ -105,8 +102,6 @@ class BrickWorker final : public BrickService, public BrickHost {
   boost::asio::io_context io_;
   boost::asio::steady_timer lease_timer_{io_};
   bool watching_ = false;
-  std::mutex tier_mutex_;
-  int tier_error_ = 0;  ///< nothing is durable from then on
   boost::asio::thread_pool disk_;
   boost::asio::executor_work_guard<boost::asio::io_context::executor_type> guard_{
       io_.get_executor()};

@@ -8,11 +8,17 @@ serve() {
   rnbd_server --listen rdma:10.99.0.1 --handshake-timeout 60s --heartbeat 5s --queue-depth "$1" "${@:2}"
 }
 
+# new_tier FILE SIZE: without a journal of an earlier try.
+new_tier() {
+  rm -f "$1" "$1.brick"
+  truncate -s "$2" "$1"
+}
+
 # For each of the workers of brick_revoke.
 start_bricks() {
   local i exports=()
   for i in {0..7}; do
-    truncate -s 4M "/tmp/tier$i"
+    new_tier "/tmp/tier$i" 4M
     exports+=(--export "disk$i=brick:2M" --export "tiered$i=brick:2M,file=/tmp/tier$i")
   done
   serve 16 "${exports[@]}"
@@ -25,7 +31,7 @@ one_sided() {
   stop rnbd-server
 }
 with_tier() {
-  truncate -s 16M /tmp/blocks
+  new_tier /tmp/blocks 16M
   one_sided 4M,file=/tmp/blocks
 }
 
@@ -41,7 +47,7 @@ revoked() {
 }
 
 passive() {
-  truncate -s 32M /tmp/passive
+  new_tier /tmp/passive 32M
   export_of 16M,file=/tmp/passive
   attach rnbd://10.99.0.1/disk0 mode=passive
   nbd_device

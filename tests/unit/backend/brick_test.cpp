@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <doctest/doctest.h>
+#include <fcntl.h>
 
 #include <cerrno>
 #include <filesystem>
@@ -7,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "bridge/backend/brick/disk_file.hpp"
+#include "bridge/backend/brick/mark.hpp"
 #include "tests/unit/backend/bench.hpp"
 
 #ifdef __SANITIZE_THREAD__
@@ -94,16 +97,16 @@ TEST_CASE("brick: what was written is there after the server has ended") {
 TEST_CASE("brick: its life is another one after a crash, and the same after an end") {
   const Tier tier{4};
   const std::string journal = tier.path() + ".brick";
-  const std::string crashed = journal + ".crashed";
+  const std::vector<std::string> files{journal, tier.path()};
   std::uint32_t life = 0;
   {
     const auto backend = must_open(tier.specification("2M"));
     life = backend->life();
-    std::filesystem::copy_file(journal, crashed);
+    for (const auto& file : files) std::filesystem::copy_file(file, file + ".crashed");
   }
   CHECK(must_open(tier.specification("2M"))->life() == life);
   CHECK(must_open(tier.specification("2M"))->life() == life);
-  std::filesystem::rename(crashed, journal);
+  for (const auto& file : files) std::filesystem::rename(file + ".crashed", file);
   CHECK(must_open(tier.specification("2M"))->life() != life);
 }
 
@@ -128,6 +131,44 @@ TEST_CASE("brick: specifications that cannot be are refused with advice") {
   check_refused("brick:2M,file=/nowhere/tier", ENOENT, "truncate");
   std::ofstream{tier.path() + ".brick"} << "this is no journal";
   check_refused(tier.specification("2M"), EBADMSG, "remove it");
+  check_refused("brick:2M,new", EINVAL, "file=TIER");
+  check_refused("brick:2M,adopt", EINVAL, "file=TIER");
+}
+
+TEST_CASE("brick: a tier with data anywhere gets no new journal unless one says so") {
+  const Tier tier{4};
+  for (const std::uint64_t at : {std::uint64_t{0}, 3 * kBlock + 12345, 4 * kBlock - 1}) {
+    std::filesystem::resize_file(tier.path(), 0);
+    std::filesystem::resize_file(tier.path(), 4 * kBlock);
+    std::fstream{tier.path(), std::ios::in | std::ios::out}.seekp(static_cast<long>(at)).put('x');
+    check_refused(tier.specification("2M"), ENOENT, "its journal is not there");
+    CHECK_FALSE(std::filesystem::exists(tier.path() + ".brick"));
+  }
+  CHECK(Bench{tier.specification("2M,new")}.read(3 * kBlock, 65536) == Bytes(65536));
+  check_refused(tier.specification("2M,new"), ENOTEMPTY, "leave 'new' out");
+  check_refused(tier.specification("2M,adopt"), ENOTEMPTY, "leave 'adopt' out");
+  must_open(tier.specification("2M"));
+}
+
+TEST_CASE("brick: a start that died while it made the journal is repeated") {
+  const Tier tier{1};
+  const std::string journal = tier.path() + ".brick";
+  const auto die = [&] {
+    brick::DiskFile file{rtrs::OwnedFd{open(tier.path().c_str(), O_RDWR | O_CLOEXEC)}};
+    REQUIRE(brick::write_mark(file, 1, {.version = 1, .to_follow = true}) == 0);
+  };
+  die();
+  must_open(tier.specification("2M"));
+  std::filesystem::remove(journal);
+  check_refused(tier.specification("2M"), ENOENT, "its journal is not there");
+  for (const auto size : {0, 8192, 20000}) {
+    die();
+    std::ofstream{journal, std::ios::trunc};
+    std::filesystem::resize_file(journal, static_cast<std::uintmax_t>(size));
+    must_open(tier.specification("2M"));
+  }
+  std::ofstream{journal, std::ios::trunc};
+  check_refused(tier.specification("2M"), EBADMSG, "damaged");
 }
 
 TEST_CASE("brick: a tier has one server") {
