@@ -16,6 +16,7 @@
 
 #include "bridge/client/brick/remote_brick.hpp"
 #include "bridge/client/uri.hpp"
+#include "rdma/library/birthplace.hpp"
 #include "rdma/library/include/rtrs.h"
 #include "rdma/library/options.hpp"
 
@@ -41,6 +42,7 @@ struct rtrs_map {
 ///
 /// Threads: any.
 struct rtrs_brick {
+  const rtrs::library::Birthplace birthplace;
   std::shared_ptr<rnbd::Session> session;
   std::unique_ptr<RemoteBrick> remote;
   std::mutex mutex;  ///< guards the maps
@@ -52,9 +54,10 @@ namespace {
 
 const rtrs::Interrupt kNever{};
 
-/// No exception may pass the C interface.
+/// No exception may pass the C interface, and a child of fork() may not use its parent's brick.
 template <class Call>
-int guarded(Call call) noexcept {
+int guarded(const rtrs_brick& brick, Call call) noexcept {
+  if (brick.birthplace.left()) return RTRS_FORKED;
   try {
     return call();
   } catch (const std::bad_alloc&) {
@@ -140,10 +143,12 @@ rtrs_brick* rtrs_brick_open(const char* uri, const rtrs_client_options* options,
   }
 }
 
-void rtrs_brick_close(rtrs_brick* brick) { delete brick; }
+void rtrs_brick_close(rtrs_brick* brick) {
+  if (brick != nullptr && !brick->birthplace.left()) delete brick;
+}
 
 int rtrs_brick_describe(rtrs_brick* brick, rtrs_brick_info* info) {
-  return guarded([&] {
+  return guarded(*brick, [&] {
     const auto now = brick->remote->info(kNever);
     if (!now) return now.error();
     auto result = told(*now);
@@ -155,12 +160,12 @@ int rtrs_brick_describe(rtrs_brick* brick, rtrs_brick_info* info) {
 
 int rtrs_brick_alloc(rtrs_brick* brick, uint64_t id, uint32_t count, unsigned flags) {
   if ((flags & ~RTRS_BRICK_ALL) != 0) return EINVAL;
-  return guarded([&] { return brick->remote->alloc(id, count, flags != 0, kNever); });
+  return guarded(*brick, [&] { return brick->remote->alloc(id, count, flags != 0, kNever); });
 }
 
 int rtrs_brick_free(rtrs_brick* brick, uint64_t id, uint32_t count, unsigned flags) {
   if ((flags & ~RTRS_BRICK_ALL) != 0) return EINVAL;
-  return guarded([&] { return brick->remote->free(id, count, flags != 0, kNever); });
+  return guarded(*brick, [&] { return brick->remote->free(id, count, flags != 0, kNever); });
 }
 
 int rtrs_brick_map(rtrs_brick* brick, uint64_t id, unsigned flags, rtrs_map** map) {
@@ -168,7 +173,7 @@ int rtrs_brick_map(rtrs_brick* brick, uint64_t id, unsigned flags, rtrs_map** ma
   constexpr unsigned kFlags =
       RTRS_MAP_WRITE | RTRS_MAP_OTHERS_READ | RTRS_MAP_OTHERS_WRITE | RTRS_MAP_NOWAIT;
   if ((flags & ~kFlags) != 0) return EINVAL;
-  return guarded([&] {
+  return guarded(*brick, [&] {
     auto made = std::make_unique<rtrs_map>();
     auto blocks = brick->remote->map(id, 1, flags | rnbd::wire::kMapRead, kNever);
     if (!blocks) return blocks.error();
@@ -182,20 +187,20 @@ int rtrs_brick_map(rtrs_brick* brick, uint64_t id, unsigned flags, rtrs_map** ma
 }
 
 int rtrs_brick_unmap(rtrs_map* map) {
-  return guarded([&] {
+  return guarded(*map->brick, [&] {
     const auto taken = take(*map);
     return taken->brick->remote->unmap(taken->block, /*drop=*/false, kNever);
   });
 }
 
 int rtrs_brick_read(rtrs_map* map, uint64_t offset, void* into, size_t length) {
-  return guarded([&] {
+  return guarded(*map->brick, [&] {
     return RemoteBrick::read(map->block, offset, {static_cast<std::byte*>(into), length}, kNever);
   });
 }
 
 int rtrs_brick_write(rtrs_map* map, uint64_t offset, const void* from, size_t length) {
-  return guarded([&] {
+  return guarded(*map->brick, [&] {
     return RemoteBrick::write(map->block, offset, {static_cast<const std::byte*>(from), length},
                               kNever);
   });
@@ -203,7 +208,7 @@ int rtrs_brick_write(rtrs_map* map, uint64_t offset, const void* from, size_t le
 
 int rtrs_brick_sync(rtrs_brick* brick, const rtrs_brick_range* ranges, int count) {
   if (count < 0 || (ranges == nullptr && count != 0)) return EINVAL;
-  return guarded([&] {
+  return guarded(*brick, [&] {
     std::vector<rnbd::wire::SyncRange> all;
     for (const rtrs_brick_range& range : std::span{ranges, static_cast<std::size_t>(count)})
       all.push_back({range.address, range.length});
@@ -216,7 +221,7 @@ int rtrs_brick_list(rtrs_brick* brick, enum rtrs_brick_listing what, uint64_t fi
                     rtrs_brick_extent* extents, int count, int* found) {
   *found = 0;
   if (count < 0 || what > RTRS_BRICK_RECALLED) return EINVAL;
-  return guarded([&] {
+  return guarded(*brick, [&] {
     const auto all = brick->remote->list(static_cast<rnbd::wire::BrickListing>(what), kNever);
     if (!all) return all.error();
     for (const rnbd::wire::BrickExtent& one : *all) {
@@ -231,7 +236,9 @@ int rtrs_brick_list(rtrs_brick* brick, enum rtrs_brick_listing what, uint64_t fi
 }
 
 int rtrs_brick_recover(rtrs_brick* brick, rtrs_error* error) {
-  return guarded([&] {
+  if (brick->birthplace.left())
+    return tell({RTRS_FORKED, rtrs_strerror(RTRS_FORKED)}, error), RTRS_FORKED;
+  return guarded(*brick, [&] {
     const auto recovered = brick->remote->recover(kNever);
     if (!recovered) return tell(recovered.error(), error), recovered.error().error;
     return 0;
@@ -239,7 +246,7 @@ int rtrs_brick_recover(rtrs_brick* brick, rtrs_error* error) {
 }
 
 void rtrs_brick_on_recall(rtrs_brick* brick, void (*wanted)(void* context), void* context) {
-  guarded([&] {
+  guarded(*brick, [&] {
     if (wanted == nullptr)
       brick->remote->on_recall(nullptr);
     else

@@ -10,8 +10,11 @@
 A message is bytes or a text, which is sent as UTF-8; a handler gets bytes. `out` and `into` are
 anything with the buffer protocol (bytes, bytearray, numpy arrays) or a list of such things; they are
 not copied on the way to the library.
+
+A client or server works only in the process that made it: in a child of os.fork() its methods raise
+RtrsError with FORKED. Connect again there.
 """
-from ._abi import CONTROL, MAX_MESSAGE, MAYBE_DONE, NOWAIT, REPEATABLE, RESEND, UNKNOWN_OUTCOME
+from ._abi import CONTROL, FORKED, MAX_MESSAGE, MAYBE_DONE, NOWAIT, REPEATABLE, RESEND, UNKNOWN_OUTCOME
 from ._abi import TLS_OFF, TLS_ON, TLS_REQUIRE
 from ._client import Client
 from ._server import Request, Server, Session, serve
@@ -19,4 +22,4 @@ from ._buffers import RtrsError, UnknownOutcome
 
 __all__ = ["Client", "Server", "Request", "Session", "serve", "RtrsError", "UnknownOutcome", "REPEATABLE", "RESEND",
            "NOWAIT", "CONTROL", "MAYBE_DONE", "TLS_OFF", "TLS_ON", "TLS_REQUIRE", "MAX_MESSAGE",
-           "UNKNOWN_OUTCOME"]
+           "UNKNOWN_OUTCOME", "FORKED"]

@@ -5,6 +5,7 @@ import ctypes as c
 REPEATABLE, RESEND, NOWAIT, CONTROL, MAYBE_DONE = 1, 2, 4, 8, 16
 TLS_OFF, TLS_ON, TLS_REQUIRE = 0, 1, 2
 UNKNOWN_OUTCOME = 131
+FORKED = 10
 MAX_MESSAGE = 240
 
 
@@ -96,7 +97,7 @@ def _declare(library, name, result, *arguments):
 
 def load(name="librtrs.so.0"):
     """The library, with what each function takes."""
-    library = c.CDLL(name)
+    library = c.CDLL(name, use_errno=True)
     pointer, text, error = c.c_void_p, c.c_char_p, c.POINTER(Error)
     vectors = c.POINTER(IoVec)
     for declaration in (

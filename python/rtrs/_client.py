@@ -109,6 +109,8 @@ class Client:
         if self._loop is loop:
             return
         descriptor = library.rtrs_fd(self._client)
+        if descriptor < 0:
+            raise failure(c.get_errno())
         if self._loop is not None and not self._loop.is_closed():
             self._loop.remove_reader(descriptor)
         loop.add_reader(descriptor, self._ended)
@@ -170,8 +172,8 @@ class Client:
     def set_policy(self, policy):
         """"min-inflight", "round-robin" or "min-latency"."""
         if error := library.rtrs_set_policy(self._client, policy.encode()):
-            raise failure(error, f"'{policy}' is no policy: choose min-inflight, round-robin or "
-                                 "min-latency")
+            raise failure(error, None if error == _abi.FORKED else
+                          f"'{policy}' is no policy: choose min-inflight, round-robin or min-latency")
 
     @property
     def limits(self):
@@ -187,8 +189,10 @@ class Client:
 
     def close(self):
         if self._client:
-            if self._loop is not None and not self._loop.is_closed():
-                self._loop.remove_reader(library.rtrs_fd(self._client))
+            descriptor = library.rtrs_fd(self._client) if self._loop is not None else -1
+            # A child of fork() has its parent's loop, and would take the reader from the parent.
+            if descriptor >= 0 and not self._loop.is_closed():
+                self._loop.remove_reader(descriptor)
             library.rtrs_disconnect(self._client)
             self._client = None
 

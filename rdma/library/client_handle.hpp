@@ -7,6 +7,7 @@
 #include <mutex>
 
 #include "rdma/client.hpp"
+#include "rdma/library/birthplace.hpp"
 #include "rdma/library/call_operation.hpp"
 #include "rdma/library/call_slots.hpp"
 #include "rdma/library/include/rtrs.h"
@@ -23,6 +24,8 @@ struct rtrs_client {
   static tl::expected<std::unique_ptr<rtrs_client>, rtrs::Failure> connect(
       const char* uri, const rtrs_client_options& options);
 
+  /// In a child of fork() nothing else may be called, and this must not be destroyed.
+  bool left_behind() const { return birthplace_.left(); }
   /// Runs a call and waits for its end. Errors: as rtrs_call().
   int run(rtrs::library::CallPlan plan, unsigned flags, std::size_t* answer_length);
   int submit(rtrs_operation& operation, rtrs::library::CallPlan plan);
@@ -37,6 +40,7 @@ struct rtrs_client {
   rtrs_client() = default;
   rtrs::library::Submissions* submissions();
 
+  const rtrs::library::Birthplace birthplace_;
   rtrs::library::Renewal renewal_;  // outlives the client
   std::unique_ptr<rtrs::Client> client_;
   std::unique_ptr<rtrs::library::CallSlots> slots_;

@@ -29,8 +29,11 @@ Failure failure_of(const std::exception& exception) {
   return {memory ? ENOMEM : EAGAIN, exception.what()};
 }
 
+Failure left_behind() { return {RTRS_FORKED, rtrs_strerror(RTRS_FORKED)}; }
+
 int change_path(rtrs_client& client, const char* text, rtrs_error* error,
                 tl::expected<void, Failure> (rtrs::Client::*change)(const rtrs::PathAddress&)) {
+  if (client.left_behind()) return tell(left_behind(), error), RTRS_FORKED;
   const auto path =
       rtrs::library::parse_path(text != nullptr ? text : "", rtrs::TransportKind::tcp);
   if (!path) return tell(path.error(), error), path.error().error;
@@ -68,6 +71,9 @@ const char* rtrs_strerror(int error) {
   switch (error) {
     case RTRS_UNKNOWN_OUTCOME:
       return "the answer is lost with the server or the paths: carried out once, or not at all";
+    case RTRS_FORKED:
+      return "it was made before fork(), and works only in the process that made it: connect again "
+             "in this one";
     case EHOSTUNREACH:
       return "no path to the server worked in time: not carried out";
     case EMSGSIZE:
@@ -93,10 +99,13 @@ rtrs_client* rtrs_connect(const char* uri, const rtrs_client_options* options, r
   }
 }
 
-void rtrs_disconnect(rtrs_client* client) { delete client; }
+void rtrs_disconnect(rtrs_client* client) {
+  if (client != nullptr && !client->left_behind()) delete client;
+}
 
 int rtrs_call(rtrs_client* client, const void* message, size_t message_length, const iovec* out,
               int out_count, const iovec* in, int in_count, size_t* answer_length, unsigned flags) {
+  if (client->left_behind()) return RTRS_FORKED;
   const auto plan = plan_call(message, message_length, out, out_count, in, in_count, flags);
   if (!plan) return plan.error();
   try {
@@ -109,6 +118,7 @@ int rtrs_call(rtrs_client* client, const void* message, size_t message_length, c
 int rtrs_ask(rtrs_client* client, const void* message, size_t message_length, const iovec* out,
              int out_count, size_t most, void** answer, size_t* answer_length, unsigned flags) {
   *answer = nullptr;
+  if (client->left_behind()) return RTRS_FORKED;
   auto plan = plan_call(message, message_length, out, out_count, nullptr, 0, flags);
   if (!plan) return plan.error();
   rtrs::library::OwnedAnswer owned;
@@ -126,6 +136,7 @@ int rtrs_ask(rtrs_client* client, const void* message, size_t message_length, co
 void rtrs_free(void* memory) { rtrs::library::large_free(memory); }
 
 int rtrs_submit(rtrs_client* client, rtrs_operation* operation) {
+  if (client->left_behind()) return RTRS_FORKED;
   if (operation->size < kOperation) return EINVAL;
   auto plan = plan_call(operation->message, operation->message_length, operation->out,
                         operation->out_count, operation->in, operation->in_count, operation->flags);
@@ -142,16 +153,22 @@ int rtrs_submit(rtrs_client* client, rtrs_operation* operation) {
 }
 
 int rtrs_cancel(rtrs_client* client, rtrs_operation* operation) {
-  return client->cancel(*operation);
+  return client->left_behind() ? RTRS_FORKED : client->cancel(*operation);
 }
 
-int rtrs_fd(rtrs_client* client) { return client->descriptor(); }
+int rtrs_fd(rtrs_client* client) {
+  const bool left_behind = client->left_behind();
+  const int descriptor = left_behind ? -1 : client->descriptor();
+  if (descriptor < 0) errno = left_behind ? RTRS_FORKED : EAGAIN;
+  return descriptor;
+}
 
 int rtrs_next(rtrs_client* client, rtrs_operation** operations, int count) {
-  return client->next(operations, count);
+  return client->left_behind() ? 0 : client->next(operations, count);
 }
 
 int rtrs_register_memory(rtrs_client* client, void* memory, size_t length, rtrs_error* error) {
+  if (client->left_behind()) return tell(left_behind(), error), RTRS_FORKED;
   try {
     const auto known = client->client().register_memory({static_cast<std::byte*>(memory), length});
     return known ? 0 : (tell(known.error(), error), known.error().error);
@@ -161,6 +178,7 @@ int rtrs_register_memory(rtrs_client* client, void* memory, size_t length, rtrs_
 }
 
 int rtrs_unregister_memory(rtrs_client* client, void* memory, size_t length) {
+  if (client->left_behind()) return RTRS_FORKED;
   try {
     const auto known = client->client().forget_memory({static_cast<std::byte*>(memory), length});
     return known ? 0 : known.error().error;
@@ -177,9 +195,12 @@ void rtrs_client_limits(rtrs_client* client, rtrs_limits* limits) {
   write_out(result, limits);
 }
 
-int rtrs_client_alive(rtrs_client* client) { return client->client().alive() ? 1 : 0; }
+int rtrs_client_alive(rtrs_client* client) {
+  return !client->left_behind() && client->client().alive() ? 1 : 0;
+}
 
 int rtrs_client_paths(rtrs_client* client, rtrs_path* paths, int count) {
+  if (client->left_behind()) return 0;
   try {
     const auto all = client->client().paths();
     const auto known = std::min<std::size_t>(all.size(), std::max(count, 0));
@@ -205,6 +226,7 @@ int rtrs_remove_path(rtrs_client* client, const char* path, rtrs_error* error) {
 }
 
 int rtrs_set_policy(rtrs_client* client, const char* policy) {
+  if (client->left_behind()) return RTRS_FORKED;
   const auto parsed = rtrs::library::parse_policy(policy != nullptr ? policy : "");
   if (!parsed) return parsed.error().error;
   client->client().set_policy(*parsed);

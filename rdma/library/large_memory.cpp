@@ -29,6 +29,8 @@ class KeptBlocks {
   /// False: there is no place for it.
   bool keep(void* memory);
   void clear();
+  void lock() { mutex_.lock(); }
+  void unlock() { mutex_.unlock(); }
 
  private:
   struct Block {
@@ -97,5 +99,8 @@ std::byte* large_allocate(std::uint64_t length) {
 void large_free(void* memory) {
   if (memory != nullptr && !kept_blocks().keep(memory)) std::free(memory);
 }
+
+void large_memory_before_fork() { kept_blocks().lock(); }
+void large_memory_after_fork() { kept_blocks().unlock(); }
 
 }  // namespace rtrs::library

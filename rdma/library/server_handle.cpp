@@ -58,6 +58,12 @@ rtrs_server::rtrs_server(rtrs::ServerOptions settings, const rtrs_server_options
   server_ = rtrs::Server::create(std::move(settings), *this);
 }
 
+tl::expected<void, rtrs::Failure> rtrs_server::start() {
+  const auto up = server_->start();
+  if (up) addresses_ = server_->addresses();
+  return up;
+}
+
 void* rtrs_server::on_session_up(ServerSession& session) {
   auto* client = new rtrs_session{*this, session};
   if (client->is_client_of_ours() && ops_.session_up != nullptr) {

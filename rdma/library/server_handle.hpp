@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "rdma/library/birthplace.hpp"
 #include "rdma/library/include/rtrs.h"
 #include "rdma/library/memory_budget.hpp"
 #include "rdma/library/server_session.hpp"
@@ -23,10 +24,12 @@ struct rtrs_server final : private rtrs::ServerHandler {
   rtrs_server(const rtrs_server&) = delete;
   rtrs_server& operator=(const rtrs_server&) = delete;
 
-  tl::expected<void, rtrs::Failure> start() { return server_->start(); }
+  /// In a child of fork() only addresses() may be called, and this must not be destroyed.
+  bool left_behind() const { return birthplace_.left(); }
+  tl::expected<void, rtrs::Failure> start();
   /// False: some requests have not been finished, and nothing may be destroyed.
   bool stop(rtrs::Duration drain) { return server_->stop(drain); }
-  std::vector<std::string> addresses() const { return server_->addresses(); }
+  const std::vector<std::string>& addresses() const { return addresses_; }
 
   rtrs::library::MemoryBudget& budget() { return budget_; }
   std::uint64_t max_request_size() const { return max_request_size_; }
@@ -41,6 +44,8 @@ struct rtrs_server final : private rtrs::ServerHandler {
   void on_session_down(rtrs::ServerSession& session) override;
   void call_handler(rtrs_request& call) const;
 
+  const rtrs::library::Birthplace birthplace_;
+  std::vector<std::string> addresses_;  ///< since start()
   rtrs_server_ops ops_;
   void* context_;
   std::uint64_t max_request_size_;  ///< bytes

@@ -51,14 +51,14 @@ rtrs_server* rtrs_listen(const char* uri, const rtrs_server_ops* ops, void* cont
 }
 
 int rtrs_server_close(rtrs_server* server, unsigned drain_ms) {
-  if (server == nullptr) return 0;
+  if (server == nullptr || server->left_behind()) return 0;
   if (!server->stop(std::chrono::milliseconds{drain_ms})) return EBUSY;
   delete server;
   return 0;
 }
 
 int rtrs_server_address(rtrs_server* server, unsigned index, char* text, size_t size) {
-  const auto all = server->addresses();
+  const auto& all = server->addresses();
   if (index >= all.size()) return ENOENT;
   if (all[index].size() >= size) return ERANGE;
   std::memcpy(text, all[index].c_str(), all[index].size() + 1);
@@ -66,17 +66,20 @@ int rtrs_server_address(rtrs_server* server, unsigned index, char* text, size_t 
 }
 
 unsigned rtrs_server_port(rtrs_server* server) {
-  const std::string first = server->addresses().front();
+  const std::string& first = server->addresses().front();
   return static_cast<unsigned>(std::atoi(first.substr(first.rfind(':') + 1).c_str()));
 }
 
 void rtrs_finish(rtrs_request* request, int error, const void* answer, size_t length) {
+  if (request->session().server().left_behind()) return;
   request->session().end(*request, error, {static_cast<const std::byte*>(answer), length}, nullptr,
                          nullptr);
 }
 
 void rtrs_finish_with(rtrs_request* request, const void* answer, size_t length,
                       void (*release)(void*), void* context) {
+  if (request->session().server().left_behind())
+    return release != nullptr ? release(context) : void();
   request->session().end(*request, 0, {static_cast<const std::byte*>(answer), length}, release,
                          context);
 }

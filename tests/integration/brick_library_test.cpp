@@ -2,8 +2,11 @@
 // Bricks through librtrs, as a program has them that knows nothing but rtrs.hpp; brick.sh runs it.
 // RNBD_BRICK_URI names the brick.
 #include <doctest/doctest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cstdlib>
+#include <optional>
 #include <rtrs.hpp>
 
 namespace brick_library_test {
@@ -59,6 +62,37 @@ TEST_CASE("blocks are allocated, mapped, written, made durable, read and given b
   CHECK(again->write(0, rtrs::bytes(text)) == EACCES);
   CHECK(again->unmap() == 0);
   CHECK(brick.free(0x7000'0000'0000'0000, 2) == 0);
+}
+
+TEST_CASE("a child of fork() uses nothing of a brick, and its end does no harm") {
+  std::optional<Brick> brick{open_empty()};
+  REQUIRE(brick->alloc(0) == 0);
+  auto map = brick->map(0);
+  REQUIRE(map);
+  const std::string text = "of the parent";
+  REQUIRE(map->write(0, rtrs::bytes(text)) == 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    alarm(20);
+    std::string back(text.size(), '?');
+    const bool refused =
+        brick->info().code() == RTRS_FORKED && brick->alloc(Brick::kBlock) == RTRS_FORKED &&
+        brick->free(0) == RTRS_FORKED && brick->map(0).code() == RTRS_FORKED &&
+        map->read(0, rtrs::room(back)) == RTRS_FORKED &&
+        map->write(0, rtrs::bytes(back)) == RTRS_FORKED && brick->sync() == RTRS_FORKED &&
+        brick->list(RTRS_BRICK_MINE).code() == RTRS_FORKED && brick->recover() == RTRS_FORKED &&
+        map->unmap() == RTRS_FORKED;
+    brick.reset();
+    _exit(refused ? 0 : 1);
+  }
+  int status = -1;
+  REQUIRE(waitpid(child, &status, 0) == child);
+  CHECK(status == 0);
+  std::string back(text.size(), '?');
+  CHECK(map->read(0, rtrs::room(back)) == 0);
+  CHECK(back == text);
+  CHECK(map->unmap() == 0);
+  CHECK(brick->free(0) == 0);
 }
 
 TEST_CASE("after recovery maps are dead, their blocks are not") {

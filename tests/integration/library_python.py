@@ -3,10 +3,13 @@
 import array
 import asyncio
 import errno
+import os
 import pathlib
+import signal
 import tempfile
 import threading
 import time
+import traceback
 import unittest
 
 import rtrs
@@ -309,6 +312,95 @@ class Cancellation(unittest.IsolatedAsyncioTestCase):
             with self.assertRaises(asyncio.TimeoutError):
                 await asyncio.wait_for(client.call_async(b"wait"), 0.05)
             go.set()
+
+
+class Forks(unittest.IsolatedAsyncioTestCase):
+    def setUp(self):
+        self.seen = []
+        self.sessions = []
+        self.server = rtrs.Server(SERVER, self.handle, session_up=self.sessions.append,
+                                  session_down=self.sessions.append)
+        self.uri = f"rtrs+tcp://127.0.0.1:{self.server.port}"
+        self.client = rtrs.Client(self.uri)
+
+    def tearDown(self):
+        self.client.close()
+        self.server.close()
+
+    def handle(self, request):
+        self.seen.append(request.message)
+        return request.data
+
+    @staticmethod
+    def fork(work):
+        """A child that does this. Its process id."""
+        child = os.fork()
+        if child:
+            return child
+        signal.alarm(20)  # a child that hangs is no child that ends well
+        status = 1
+        try:
+            work()
+            status = 0
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(status)
+
+    def ended_well(self, child):
+        self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), 0)
+
+    def refuses(self, function, *arguments):
+        with self.assertRaisesRegex(rtrs.RtrsError, "fork.*connect") as caught:
+            function(*arguments)
+        self.assertEqual(caught.exception.errno, rtrs.FORKED)
+
+    def use_all(self):
+        self.refuses(self.client.ask, "child")
+        self.refuses(self.client.call, "child", b"data")
+        self.refuses(lambda: asyncio.run(self.client.ask_async("child")))
+        self.refuses(lambda: asyncio.run(self.client.call_async("child", flags=rtrs.CONTROL)))
+        self.refuses(self.client.add_path, "127.0.0.2:1")
+        self.refuses(self.client.remove_path, "127.0.0.2:1")
+        self.refuses(self.client.set_policy, "round-robin")
+        self.refuses(self.client.registered(bytearray(4096)).__enter__)
+        self.assertFalse(self.client.alive)
+        self.assertEqual(self.client.paths(), [])
+
+    def test_a_child_cannot_use_its_parents_client_and_the_parent_gets_its_own_answers(self):
+        child = self.fork(self.use_all)
+        for i in range(300):
+            self.assertEqual(self.client.ask("parent", str(i)), str(i).encode())
+        self.ended_well(child)
+        self.assertEqual(set(self.seen), {b"parent"})
+
+    def test_a_child_that_closes_or_leaves_does_no_harm(self):
+        def close():
+            self.client.close()
+            self.server.close()
+
+        for work in (close, lambda: None):
+            self.ended_well(self.fork(work))
+            self.assertEqual(self.client.ask("parent", b"abc"), b"abc")
+        self.assertEqual(len(self.sessions), 1)
+
+    def test_a_child_connects_by_itself(self):
+        def connect():
+            self.client = rtrs.Client(f"rtrs+tcp://127.0.0.1:{self.server.port}")
+            assert self.client.ask("child", b"abc") == b"abc"
+            assert asyncio.run(self.client.ask_async("child", b"def")) == b"def"
+            self.ended_well(self.fork(self.use_all))
+            self.client.close()
+
+        child = self.fork(connect)
+        self.assertEqual(self.client.ask("parent", b"abc"), b"abc")
+        self.ended_well(child)
+
+    async def test_a_child_that_closes_leaves_the_tasks_of_its_parent_alone(self):
+        self.assertEqual(await self.client.ask_async("parent", b"abc"), b"abc")
+        self.ended_well(self.fork(self.client.close))
+        answer = await asyncio.wait_for(self.client.ask_async("parent", b"def"), 20)
+        self.assertEqual(answer, b"def")
 
 
 class Once(unittest.TestCase):

@@ -42,6 +42,11 @@ struct rtrs_error {
  * server's answer, or says that the request was not carried out. */
 #define RTRS_UNKNOWN_OUTCOME 131 /* ENOTRECOVERABLE */
 
+/* A client, server or brick works only in the process that made it. In a child of fork() every
+ * function that returns an errno fails with this, and sends nothing; what only closes or frees does
+ * nothing. Connect again in the child. */
+#define RTRS_FORKED 10 /* ECHILD */
+
 /* The treatment of a request. */
 enum rtrs_flags {
   /* It may be carried out more than once (a read does no harm): the server keeps no answer for it,
@@ -187,7 +192,8 @@ RTRS_API int rtrs_submit(rtrs_client *client, struct rtrs_operation *operation);
 /* Cancels an operation, which may be carried out all the same, once. 0: it is the caller's again,
  * and its end will not be reported. ENOENT: it has ended, and that is reported. Threads: any. */
 RTRS_API int rtrs_cancel(rtrs_client *client, struct rtrs_operation *operation);
-/* Readable while rtrs_next() has something to return. Belongs to the client. */
+/* Readable while rtrs_next() has something to return. Belongs to the client. -1: errno says why,
+ * EAGAIN (the system has no descriptor or thread left) or RTRS_FORKED. */
 RTRS_API int rtrs_fd(rtrs_client *client);
 /* Stores up to `count` ended operations and returns their number. Does not wait. */
 RTRS_API int rtrs_next(rtrs_client *client, struct rtrs_operation **operations, int count);
@@ -206,7 +212,7 @@ RTRS_API int rtrs_register_memory(rtrs_client *client, void *memory, size_t leng
 RTRS_API int rtrs_unregister_memory(rtrs_client *client, void *memory, size_t length);
 
 RTRS_API void rtrs_client_limits(rtrs_client *client, struct rtrs_limits *limits);
-/* 0 when the session is over for good: every call answers EIO. */
+/* 0 when the session is over for good: every call answers EIO. Also in a child of fork(). */
 RTRS_API int rtrs_client_alive(rtrs_client *client);
 /* Fills up to `count` paths, each with its `size` set; returns how many there are. */
 RTRS_API int rtrs_client_paths(rtrs_client *client, struct rtrs_path *paths, int count);
@@ -382,7 +388,8 @@ RTRS_API rtrs_server *rtrs_listen(const char *uri, const struct rtrs_server_ops 
                                   const struct rtrs_server_options *options,
                                   struct rtrs_error *error);
 /* Stops, waits up to `drain_ms` for running requests, and frees the server. EBUSY: the handler has
- * still not finished some; the server serves nobody any more, and its memory stays. */
+ * still not finished some; the server serves nobody any more, and its memory stays. In a child of
+ * fork() it does nothing, and neither does rtrs_finish(). */
 RTRS_API int rtrs_server_close(rtrs_server *server, unsigned drain_ms);
 /* A listener's address, "tcp:127.0.0.1:1234" with the real port. ENOENT: there is no such
  * listener. */

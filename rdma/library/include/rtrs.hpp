@@ -102,7 +102,8 @@ using ServerOptions = rtrs_server_options;
 /// How long ~Server() waits for running requests, in milliseconds.
 inline constexpr unsigned kDrainMs = 2000;
 
-/// A session with a server. Threads: any, but no call may run during the destructor.
+/// A session with a server. In a child of fork() its parent's clients, servers and bricks fail with
+/// RTRS_FORKED, and may be destroyed. Threads: any, but no call may run during the destructor.
 class Client {
  public:
   /// The result of an operation: an errno, and the length of its answer.
@@ -259,6 +260,8 @@ class Client {
       : client_{client, Disconnect{std::make_shared<UnderWay>()}} {}
 
   int hand_over(std::unique_ptr<Submitted> submitted) {
+    // Before the mutex, which nobody may ever unlock in a child of fork().
+    if (descriptor() < 0) return errno;
     UnderWay& under_way = *client_.get_deleter().under_way;
     submitted->registered = client_.get_deleter().under_way;
     {

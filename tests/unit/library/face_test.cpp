@@ -1,8 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <doctest/doctest.h>
 #include <poll.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <atomic>
 #include <future>
+#include <optional>
+#include <thread>
+#include <vector>
 
 #include "rdma/library/include/rtrs.hpp"
 
@@ -54,6 +60,43 @@ TEST_CASE("what is submitted is told of on another thread") {
   const auto [error, length] = end.get_future().get();
   CHECK(error == 0);
   CHECK(in.substr(0, length) == out);
+}
+
+TEST_CASE("a child of fork() may destroy what its parent has made, and use none of it") {
+  std::optional<rtrs::Server> server{echo_server()};
+  std::optional<rtrs::Client> client{client_of(*server)};
+  std::atomic<bool> stop{false};
+  // At the time of the fork some of these hold the locks of the client.
+  std::vector<std::thread> others;
+  for (int i = 0; i < 3; ++i) {
+    others.emplace_back([&] {
+      while (!stop) {
+        std::promise<void> ended;
+        if (client->submit("m", {}, {}, [&](int, std::size_t) { ended.set_value(); }) == 0)
+          ended.get_future().wait();
+      }
+    });
+  }
+  for (int i = 0; i < 30; ++i) {
+    const pid_t child = fork();
+    if (child == 0) {
+      alarm(20);
+      const bool refused = client->call("m").code() == RTRS_FORKED &&
+                           client->ask("m").code() == RTRS_FORKED &&
+                           client->submit("m", {}, {}, {}) == RTRS_FORKED &&
+                           client->enqueue("m", {}, {}, {}) == RTRS_FORKED &&
+                           client->run_ended() == 0 && !client->alive();
+      client.reset();
+      server.reset();
+      _exit(refused ? 0 : 1);
+    }
+    int status = -1;
+    REQUIRE(waitpid(child, &status, 0) == child);
+    CHECK(status == 0);
+  }
+  stop = true;
+  for (std::thread& other : others) other.join();
+  CHECK(client->call("m"));
 }
 
 TEST_CASE("what is enqueued is told of when its owner asks") {
