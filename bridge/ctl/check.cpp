@@ -346,11 +346,15 @@ class Examiner {
       if (!all && !is_meant({name})) continue;
       ++exports_;
       exports.insert(name);
-      const bool shrunk = text_at(each, "state") == "shrunk";
-      if (text_at(each, "state") != "waiting" && !shrunk && trouble.empty()) continue;
-      find(CtlHealth::critical, "export", name,
+      const std::string state = text_at(each, "state");
+      const bool serves = state == "shrunk" || state == "displaced";
+      if (state != "waiting" && !serves && trouble.empty()) continue;
+      // Nobody can have written to it.
+      const bool harmless =
+          state == "displaced" && each.contains("read_only") && each["read_only"] == true;
+      find(harmless ? CtlHealth::warning : CtlHealth::critical, "export", name,
            which_server(report) +
-               (shrunk ? trouble
+               (serves ? trouble
                        : "it waits for its storage" + (trouble.empty() ? "" : ": " + trouble)));
     }
     count_clients(report.status, all, exports);

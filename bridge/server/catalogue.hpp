@@ -70,6 +70,7 @@ struct ExportStatus {
   Limits limits = {};
   ThrottleReading throttled = {};               ///< by `limits`
   std::optional<std::uint64_t> shrunk_to = {};  ///< bytes; none: `size` is there
+  std::string displaced = {};  ///< that clients have other storage than its path names; "": no
 
   bool waits() const { return !trouble.empty(); }
 };
@@ -134,12 +135,19 @@ class ExportCatalogue {
   /// Threads: any.
   std::vector<std::string> change(CatalogueChange wanted, bool check_only);
 
+  /// Looks at the paths of all exports, whether they lead to the storage that is open. May block as
+  /// any file access may.
+  ///
+  /// Threads: any, one at a time.
+  void look_at_paths();
+  /// The files of the search path that clients have open, and that were deleted or replaced.
+  std::vector<ExportStatus> displaced_files() const;
   /// True if the name of an export no longer leads to its open storage: an unused file was deleted
   /// or replaced, or a device was removed. Never blocks.
   bool is_stale(std::string_view name) const;
-  /// Opens the storage that the name leads to now, in place of the old one. If there is none, a
-  /// deleted file stays open, and the export of a device has no storage until the next call. May
-  /// block as opening does.
+  /// Opens the storage that the name leads to now, in place of the old one. If there is none,
+  /// storage that still works stays open, and the export of a lost device has no storage until the
+  /// next call. May block as opening does.
   void renew(std::string_view name);
   /// The reason why a named export has no storage now.
   std::string trouble_of(std::string_view name) const;
@@ -186,12 +194,15 @@ class ExportCatalogue {
                                               std::uint32_t kinds = wire::kDirectoryExports) const;
 
  private:
+  /// The result of the last look at an export's path.
+  enum class PathLeads : std::uint8_t { unknown, to_it, elsewhere, nowhere };
   struct Named {
     std::shared_ptr<Storage> storage;  ///< null while the export waits; guarded by mutex_
     Geometry geometry;                 ///< likewise; read-only when only the export is
     ExportSpecification specification;
     std::string lost = {};  ///< why it has no storage any more; guarded by mutex_
     bool removed = false;   ///< by a reload; guarded by mutex_
+    PathLeads path_leads = PathLeads::unknown;  ///< guarded by mutex_
     std::shared_ptr<LimitSetting> limits = std::make_shared<LimitSetting>();
     std::shared_ptr<Throttle> throttle = std::make_shared<Throttle>(limits);
   };
@@ -215,6 +226,9 @@ class ExportCatalogue {
   void serve(Named& named, std::shared_ptr<Storage> storage, bool read_only);
   bool try_waiting(Waiting& waiting);
   int why_not_open(std::string_view name) const;
+  static PathLeads lead_of(const std::string& path, const FileIdentity& open);
+  static bool is_displaced(const Named& named);
+  static std::string displacement_of(const Named& named);
 
   CatalogueOptions options_;
   mutable std::mutex mutex_;  ///< the catalogue's lock; never held for I/O

@@ -115,7 +115,7 @@ tl::expected<std::shared_ptr<Storage>, Failure> ExportCatalogue::open_for_export
   }
   BackendOptions options = storages_.backend_options(specification.read_only);
   options.direct |= specification.direct;
-  return storages_.open(specification.storage, options, identity, true);
+  return storages_.open(specification.storage, options, identity);
 }
 
 /// A reader that opened it would keep that export from it.
@@ -138,6 +138,7 @@ void ExportCatalogue::serve(Named& named, std::shared_ptr<Storage> storage, bool
   if (named.removed) return;
   named.geometry = geometry;
   named.storage = std::move(storage);
+  named.path_leads = PathLeads::unknown;
   named.lost.clear();
 }
 
@@ -226,7 +227,10 @@ std::vector<ExportStatus> ExportCatalogue::exports() const {
     }
     all.push_back({name, now.size, now.read_only, entry.lost, false, entry.limits->get(),
                    entry.throttle->reading()});
-    if (entry.storage != nullptr) all.back().shrunk_to = entry.storage->backend().shrunk_to();
+    if (entry.storage != nullptr) {
+      all.back().shrunk_to = entry.storage->backend().shrunk_to();
+      all.back().displaced = displacement_of(entry);
+    }
     for (const Waiting& waiting : waiting_) {
       if (waiting.specification.name != name) continue;
       all.back().read_only = waiting.specification.read_only;

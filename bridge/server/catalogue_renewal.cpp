@@ -30,7 +30,7 @@ bool ExportCatalogue::is_stale(std::string_view name) const {
   const Named& named = found->second;
   if (named.storage == nullptr) return !named.lost.empty();
   return !is_in_the_way(*named.storage, named.storage->leases_) &&
-         named.storage->backend().whereabouts() != Whereabouts::named;
+         (is_displaced(named) || named.storage->backend().whereabouts() == Whereabouts::gone);
 }
 
 /// Two at a time would be in each other's way; the caller is in the line of the name.
@@ -60,8 +60,8 @@ void ExportCatalogue::renew(std::string_view name) {
     serve(named, std::move(*fresh), specification.read_only);
     return say(rtrs::LogLevel::warning, "export_replaced", news);
   }
-  const bool unnamed = old != nullptr && old->backend().whereabouts() == Whereabouts::unnamed;
-  if (unnamed) return;  // the only way to its content
+  const bool works = old != nullptr && old->backend().whereabouts() != Whereabouts::gone;
+  if (works) return;  // perhaps the only way to its content
   if (old != nullptr) old->replaced_ = true;
   named.storage.reset();
   const bool news = std::exchange(named.lost, fresh.error().text) != fresh.error().text;

@@ -51,6 +51,7 @@ class Storage {
   std::unique_ptr<Backend> backend_;
   Geometry geometry_;
   std::optional<FileIdentity> identity_;
+  std::string found_as_;  ///< the name of a file of the search path; "": it is an export's
   std::shared_ptr<WriterCount> writers_;
   std::shared_ptr<WriterReservations> reservations_;
   std::shared_ptr<mirror::Seat> seat_;

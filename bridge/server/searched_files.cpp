@@ -124,7 +124,7 @@ tl::expected<std::shared_ptr<Storage>, Failure> SearchedFiles::open_found(
   // Opens it through the descriptor, so that it is the file that was found, even if the name leads
   // elsewhere now.
   const std::string path = "/proc/self/fd/" + std::to_string(file.fd.get());
-  auto opened = storages_.open(path, options, file.identity, false);
+  auto opened = storages_.open(path, options, file.identity, std::string{device_name});
   if (!opened) {
     std::string& text = opened.error().text;  // the reader knows the name, not the descriptor
     for (auto at = text.find(path); at != std::string::npos; at = text.find(path))

@@ -36,7 +36,7 @@ BackendOptions StorageTable::backend_options(bool read_only) const {
 
 tl::expected<std::shared_ptr<Storage>, Failure> StorageTable::open(
     const std::string& storage, const BackendOptions& options,
-    const std::optional<FileIdentity>& identity, bool permanent) {
+    const std::optional<FileIdentity>& identity, const std::string& found_as) {
   auto backend = options_.open(storage, options);
   if (!backend) return tl::unexpected(backend.error());
   auto geometry = geometry_of((*backend)->info(), options.read_only);
@@ -44,8 +44,9 @@ tl::expected<std::shared_ptr<Storage>, Failure> StorageTable::open(
   const auto admission = reservations_.admit(**backend, options.read_only);
   const auto seat = seat_of(admission.key);
   const std::lock_guard lock{mutex_};
-  auto opened = std::make_shared<Storage>(std::move(*backend), *geometry, permanent);
+  auto opened = std::make_shared<Storage>(std::move(*backend), *geometry, found_as.empty());
   opened->identity_ = identity;
+  opened->found_as_ = found_as;
   opened->seat_ = seat;
   reservations_.attach(*opened, admission);
   if (identity) {
@@ -96,12 +97,13 @@ tl::expected<Lease, int> StorageTable::lease(std::shared_ptr<Storage> storage,
     if (const int error = reservations_.take(*storage, access)) return tl::unexpected(error);
   }
   ++storage->leases_;
+  in_use_.insert(storage.get());
   return Lease{*this, std::move(storage), geometry, access.mode, writes && unclaimed};
 }
 
 void StorageTable::give_back(const Lease& lease) {
   const std::lock_guard lock{mutex_};
-  --lease.storage_->leases_;
+  if (--lease.storage_->leases_ == 0) in_use_.erase(lease.storage_.get());
   if (lease.writable()) reservations_.leave(lease);
 }
 

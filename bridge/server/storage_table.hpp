@@ -6,6 +6,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <tl/expected.hpp>
 
@@ -35,11 +36,12 @@ class StorageTable {
   StorageTable& operator=(const StorageTable&) = delete;
 
   BackendOptions backend_options(bool read_only) const;
-  /// Opens storage that is not open yet. `permanent`: see Storage. May block.
+  /// Opens storage that is not open yet. `found_as` is the name of a file of the search path; "":
+  /// it is an export's, and permanent, see Storage. May block.
   tl::expected<std::shared_ptr<Storage>, Failure> open(const std::string& storage,
                                                        const BackendOptions& options,
                                                        const std::optional<FileIdentity>& identity,
-                                                       bool permanent);
+                                                       const std::string& found_as = {});
   /// Null: it is not. A storage that is open for writing serves readers too.
   std::shared_ptr<Storage> already_open(const FileIdentity& identity, bool writable);
   /// Never blocks.
@@ -49,6 +51,8 @@ class StorageTable {
                                  const Access& access);
   /// Drops a reference to storage; the last one closes it. May block as any file access may.
   void close(std::shared_ptr<Storage> storage);
+  /// The storages that clients have open. With the catalogue's lock held.
+  const std::set<const Storage*>& in_use() const { return in_use_; }
   /// Held while the file is opened or closed, so that the next user does not find it still locked.
   /// One for each file: a file that hangs does not hold up the others.
   std::shared_ptr<std::mutex> lock_of(const FileIdentity& identity);
@@ -68,6 +72,7 @@ class StorageTable {
   const CatalogueOptions& options_;
   ReservationBook& reservations_;
   std::map<FileKey, std::weak_ptr<Storage>> files_;
+  std::set<const Storage*> in_use_;
   std::map<FileIdentity, std::weak_ptr<std::mutex>> file_locks_;
   std::map<wire::Uuid, std::shared_ptr<mirror::Seat>> seats_;
 };

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "bridge/daemon/server/control.hpp"
 
+#include <algorithm>
 #include <cerrno>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <vector>
 
 namespace rnbd {
 namespace {
@@ -31,20 +34,28 @@ Json status_of_paths(const rtrs::ServerSessionStatus& session,
 Json limit_of(std::uint64_t limit) { return limit != 0 ? Json(limit) : Json{}; }
 
 const char* state_of(const ExportStatus& status) {
-  return status.waits() ? "waiting" : status.shrunk_to ? "shrunk" : "open";
+  return status.waits()              ? "waiting"
+         : !status.displaced.empty() ? "displaced"
+         : status.shrunk_to          ? "shrunk"
+                                     : "open";
 }
 
 std::string trouble_of(const ExportStatus& status) {
-  if (status.waits() || !status.shrunk_to) return status.trouble;
+  if (status.waits()) return status.trouble;
+  if (!status.displaced.empty()) return status.displaced;
+  if (!status.shrunk_to) return "";
   return "its storage has shrunk to " + std::to_string(*status.shrunk_to) +
          " bytes; clients have it with " + std::to_string(status.size) +
          " bytes and get EIO behind that end; enlarge it again";
 }
 
-/// Of those that wait the size is not known.
+/// Of those that wait the size is not known. A file of the search path is there while it is in
+/// trouble.
 Json status_of_exports(const ExportCatalogue& catalogue) {
   Json exports = Json::array();
-  for (const ExportStatus& status : catalogue.exports()) {
+  std::vector<ExportStatus> all = catalogue.exports();
+  std::ranges::move(catalogue.displaced_files(), std::back_inserter(all));
+  for (const ExportStatus& status : all) {
     exports.push_back({{"export", status.name},
                        {"state", state_of(status)},
                        {"size", status.waits() ? Json{} : Json(status.size)},

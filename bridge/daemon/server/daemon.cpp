@@ -32,6 +32,7 @@
 #include "bridge/daemon/server/member_files.hpp"
 #include "bridge/daemon/server/metrics.hpp"
 #include "bridge/daemon/server/open_exports.hpp"
+#include "bridge/daemon/server/path_watch.hpp"
 #include "bridge/daemon/server/peer_members.hpp"
 #include "bridge/daemon/server/reload.hpp"
 #include "bridge/daemon/server/state_directory.hpp"
@@ -332,6 +333,11 @@ int serve(const Invocation& invocation, ExportCatalogue& catalogue, const State&
   Surroundings surroundings = pool->surroundings(options.client_log);
   surroundings.meters = meters;
   surroundings.clock = &metrics_clock;
+  PathWatch paths{catalogue,
+                  [offload = surroundings.offload](std::function<void()> work) {
+                    offload(nullptr, std::move(work), {});
+                  },
+                  log_function()};
   if (!settings.pull.empty()) {
     peers = std::make_unique<PeerMembers>(settings.pull, log_function());
     surroundings.pull = pull_from(*peers);
@@ -363,6 +369,7 @@ int serve(const Invocation& invocation, ExportCatalogue& catalogue, const State&
     const LateExports late{catalogue, tell_manager};
     const auto look = [&] {
       (void)catalogue.exports();  // storage that is idle looks whether it is still there
+      paths.look_soon();
       return server->sessions();
     };
     const StorageWatch watch{look, log_function()};

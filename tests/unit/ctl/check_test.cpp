@@ -186,6 +186,18 @@ TEST_CASE("storage that has shrunk beneath an export is critical, at both ends")
   CHECK(says(world.named("disk0"), "CRITICAL: device disk0: its export has shrunk at the server"));
 }
 
+TEST_CASE("an export whose path leads elsewhere is critical, and a warning if nobody may write") {
+  World world;
+  world.store["exports"][1]["state"] = "displaced";
+  world.store["exports"][1]["trouble"] = "its file /srv/a was replaced";
+  world.store["exports"][1]["read_only"] = false;
+  CHECK(says(world.named("vol2"), "CRITICAL: export vol2: its file /srv/a was replaced\n"));
+  CHECK(world.named("vol2").health == CtlHealth::critical);
+  CHECK(world.named("vol1").health == CtlHealth::ok);
+  world.store["exports"][1]["read_only"] = true;
+  CHECK(world.named("vol2").health == CtlHealth::warning);
+}
+
 TEST_CASE("a member of a mirror that comes back is a warning") {
   World world;
   world.bridge["mirror"] = CtlJson::parse(R"({"members": [
