@@ -223,7 +223,9 @@ class ExportCatalogue {
                       std::vector<wire::DirectoryEntry>& entries) const;
   bool is_awaited_by_writer(const FileIdentity& identity) const;
   void commit(CatalogueChange& wanted, std::vector<Added> added);
-  void serve(Named& named, std::shared_ptr<Storage> storage, bool read_only);
+  void serve(Named& named, std::shared_ptr<Storage> storage,
+             const ExportSpecification& specification);
+  void announce(const ExportSpecification& specification, const Storage& storage) const;
   bool try_waiting(Waiting& waiting);
   int why_not_open(std::string_view name) const;
   static PathLeads lead_of(const std::string& path, const FileIdentity& open);

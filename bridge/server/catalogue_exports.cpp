@@ -85,7 +85,7 @@ tl::expected<void, Failure> ExportCatalogue::add(const ExportSpecification& spec
   Named& named = named_.emplace(name, Named{{}, {}, specification}).first->second;
   named.limits->set(specification.limits);
   if (storage) {
-    serve(named, std::move(*storage), specification.read_only);
+    serve(named, std::move(*storage), specification);
   } else {
     waiting_.push_back({specification, storage.error()});
   }
@@ -131,9 +131,18 @@ bool ExportCatalogue::is_awaited_by_writer(const FileIdentity& identity) const {
                              [&](const auto& storage) { return identity_of(storage) == identity; });
 }
 
+void ExportCatalogue::announce(const ExportSpecification& specification,
+                               const Storage& storage) const {
+  const auto path = path_of(specification.storage);
+  if (!options_.on_served || !path || specification.read_only) return;
+  options_.on_served(specification.name, *path, storage.backend().info().uuid);
+}
+
 /// The export may be narrower than the storage.
-void ExportCatalogue::serve(Named& named, std::shared_ptr<Storage> storage, bool read_only) {
-  const Geometry geometry = geometry_of(storage->backend().info(), read_only).value();
+void ExportCatalogue::serve(Named& named, std::shared_ptr<Storage> storage,
+                            const ExportSpecification& specification) {
+  const Geometry geometry = geometry_of(storage->backend().info(), specification.read_only).value();
+  announce(specification, *storage);
   const std::lock_guard lock{mutex_};
   if (named.removed) return;
   named.geometry = geometry;
@@ -168,7 +177,7 @@ bool ExportCatalogue::try_waiting(Waiting& waiting) {
   const ExportSpecification& specification = waiting.specification;
   auto storage = open_for_export(specification);
   if (storage) {
-    serve(named_.find(specification.name)->second, std::move(*storage), specification.read_only);
+    serve(named_.find(specification.name)->second, std::move(*storage), specification);
   }
   const Failure why = storage ? Failure{} : storage.error();
   const std::lock_guard lock{mutex_};

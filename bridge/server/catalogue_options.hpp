@@ -27,6 +27,9 @@ struct CatalogueOptions {
   BackendOpener open = {};  ///< empty: open_backend()
   rtrs::Log log = {};       ///< given to the backends, as the next
   std::function<void()> on_loss = {};
+  /// Called when a named export that clients may write to gets the storage at its path. May block.
+  std::function<void(const std::string& name, const std::string& path, const wire::Uuid& storage)>
+      on_served = {};
   /// For this long after the start, an OPEN waits for a file of the search path that is in use: I/O
   /// of a killed server still holds its files.
   rtrs::Duration patience{};

@@ -37,8 +37,10 @@ std::vector<std::string> ExportCatalogue::change(CatalogueChange wanted, bool ch
                        (own ? "; remove the export, reload, and add it again" : ""));
     }
   }
-  if (faults.empty() && !check_only) commit(wanted, std::move(added));
-  return faults;
+  if (!faults.empty() || check_only) return faults;
+  for (const Added& each : added) announce(each.specification, *each.storage);
+  commit(wanted, std::move(added));
+  return {};
 }
 
 /// Never blocks, except to close removed storage, which happens without the lock.

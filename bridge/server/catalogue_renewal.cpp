@@ -57,7 +57,7 @@ void ExportCatalogue::renew(std::string_view name) {
     if (*fresh == old) return;
     if (old != nullptr) old->replaced_ = true;
     const std::string news = news_of(old.get(), **fresh);
-    serve(named, std::move(*fresh), specification.read_only);
+    serve(named, std::move(*fresh), specification);
     return say(rtrs::LogLevel::warning, "export_replaced", news);
   }
   const bool works = old != nullptr && old->backend().whereabouts() != Whereabouts::gone;

@@ -174,4 +174,40 @@ switched() {
 }
 it "a device's name that leads to another device is told, and the next client gets that one" switched
 
+# restarted: the server ends, and begins again with the same exports.
+restarted() {
+  stop server
+  server_name=${1:-again} start_server --control "$PWD/root/run/rnbd-server/control" \
+    --state-directory "$PWD/state" --export "disk0=$PWD/image" --export "disk1=$PWD/kept"
+}
+
+after_restart() {
+  truncate -s 1M image kept new
+  serve --export "disk0=$PWD/image" --export "disk1=$PWD/kept"
+  hold disk0
+  mv new image
+  stop holder
+  stop bridge
+  restarted first
+  says first.log "warning: export 'disk0': $PWD/image is other storage than before this start: [-0-9a-f]+, which was [-0-9a-f]+; "
+  if grep -q "'disk1': .* other storage" first.log; then fail "disk1 is what it was"; fi
+  # It is told once.
+  stop first
+  restarted second
+  if grep -q 'other storage' second.log; then fail "that is known"; fi
+}
+it "a start that finds another file at an export's path than the last one says so, with both UUIDs" after_restart
+
+while_it_runs() {
+  truncate -s 1M image kept new
+  serve --export "disk0=$PWD/image" --export "disk1=$PWD/kept"
+  mv new image
+  nbdinfo --size "$(uri_of disk0)"
+  says server.log "export 'disk0': its storage is another one now"
+  stop bridge
+  restarted
+  if grep -q 'other storage' again.log; then fail "it was served before already"; fi
+}
+it "what was served anew while the server ran is no news to its next start" while_it_runs
+
 finish

@@ -35,6 +35,7 @@
 #include "bridge/daemon/server/path_watch.hpp"
 #include "bridge/daemon/server/peer_members.hpp"
 #include "bridge/daemon/server/reload.hpp"
+#include "bridge/daemon/server/served_exports.hpp"
 #include "bridge/daemon/server/state_directory.hpp"
 #include "bridge/daemon/server/storage_watch.hpp"
 #include "bridge/daemon/shutdown.hpp"
@@ -73,6 +74,7 @@ struct State {
   std::shared_ptr<LossCount> losses;
   std::shared_ptr<ServerIdentity> identity;
   std::shared_ptr<mirror::MemberStore> members;
+  std::shared_ptr<ServedExports> served;
 };
 
 /// Clients must not open the server's own records.
@@ -106,6 +108,16 @@ std::shared_ptr<ServerIdentity> open_identity(const std::string& directory) {
   return nullptr;
 }
 
+/// Null: it is only for the log.
+std::shared_ptr<ServedExports> open_served(const std::string& directory) {
+  auto served = ServedExports::open(directory, log_function());
+  if (served) return *served;
+  log_function()(rtrs::LogLevel::warning, "cannot record the storage of exports, " +
+                                              served.error() +
+                                              ": the next start does not tell if it was replaced");
+  return nullptr;
+}
+
 tl::expected<State, std::string> open_state(const std::string& directory,
                                             const std::string& search_path) {
   const std::string where = directory.empty() ? default_state_directory() : directory;
@@ -120,7 +132,7 @@ tl::expected<State, std::string> open_state(const std::string& directory,
   auto members = losses ? MemberFiles::open(where + "/members") : tl::unexpected(losses.error());
   if (members) {
     return State{std::move(*reservations), std::make_shared<LossCount>(std::move(*losses)),
-                 open_identity(where), std::move(*members)};
+                 open_identity(where), std::move(*members), open_served(where + "/exports")};
   }
   // Without these records, a client could overwrite later writes of others.
   if (!directory.empty() || std::getenv("STATE_DIRECTORY") != nullptr || is_mine(where)) {
@@ -150,6 +162,12 @@ CatalogueOptions catalogue_options(const State& state) {
   options.members = state.members;
   options.volatile_epoch =
       rtrs::volatile_epoch_of_this_machine(state.losses ? state.losses->count() : 0);
+  if (state.served) {
+    options.on_served = [served = state.served](const auto& name, const auto& path,
+                                                const wire::Uuid& storage) {
+      served->serve(name, path, storage);
+    };
+  }
   if (state.losses) options.on_loss = [losses = state.losses] { record_loss(*losses); };
   return options;
 }
