@@ -43,17 +43,17 @@ int RemoteDevice::begin_change(Transfer& transfer, Begun& begun) {
   }
   if (!may_change_.load(std::memory_order_relaxed)) return EAGAIN;
   if (!mapping_->gate.try_enter_shared()) return EAGAIN;
-  const bool torn = mapping_->torn.load(std::memory_order_relaxed);
-  const auto place =
-      torn ? std::nullopt
-           : mapping_->changes.try_enter(this, transfer.offset, transfer.offset + transfer.length);
+  const bool in_doubt = mapping_->in_doubt.load(std::memory_order_relaxed);
+  const auto place = in_doubt ? std::nullopt
+                              : mapping_->changes.try_enter(this, transfer.offset,
+                                                            transfer.offset + transfer.length);
   begun.in_gate = place.has_value();
   if (place) {
     begun.place = *place;
     return 0;
   }
   mapping_->gate.leave_shared();
-  return torn ? EIO : EAGAIN;
+  return in_doubt ? EIO : EAGAIN;
 }
 
 int RemoteDevice::end(const Transfer& transfer, const Begun& begun, int error) {

@@ -22,7 +22,7 @@ namespace rnbd {
 
 /// A device of a session, and all its users.
 ///
-/// Threads: its table's, except `handle`, `torn` and `observers`.
+/// Threads: its table's, except `handle`, `in_doubt` and `observers`.
 struct ClientDevice {
   enum class State : std::uint8_t { opening, open, closing };
   /// The answer to a user that wants to write.
@@ -53,11 +53,12 @@ struct ClientDevice {
   RefusalPatience patience{};  ///< limits the wait for refused reopenings
   std::string loss{};          ///< why it is lost, and in the table no more; "" = it is not
   DeviceHandle handle{};       ///< the id changes with the session
-  /// True if a cancelled request may still land at any time.
-  std::atomic<bool> torn{false};
+  /// True if a one-sided write of unknown fate may land until the device is closed. Requests that
+  /// were given up do not count here, because `handle` does.
+  std::atomic<bool> in_doubt{false};
 
   /// True if no old write can land over those of a new user.
-  bool fit_for_next() const { return !handle.unresolved->writes() && !torn && !half_closed; }
+  bool fit_for_next() const { return !handle.unresolved->writes() && !in_doubt && !half_closed; }
   /// The answer to a user that saw the content at `seen`.
   Claim claim(const Witness& seen) const {
     if (claiming) return Claim::wait;

@@ -14,24 +14,6 @@ namespace {
 
 using wire::IoOperation;
 
-/// Leads the way to the end of an operation that must not be left half done: forwards an interrupt
-/// only after it has lasted for some seconds.
-class Grace {
- public:
-  explicit Grace(const Interrupt& original) : original_{original} {}
-  Interrupt interrupt() { return {&Grace::asked, this}; }
-
- private:
-  static bool asked(void* context) {
-    auto& self = *static_cast<Grace*>(context);
-    return self.original_() && ++self.times_ > kTimes;
-  }
-  static constexpr int kTimes = 12;  // about three seconds
-
-  const Interrupt& original_;
-  int times_ = 0;
-};
-
 }  // namespace
 
 RemoteDevice::RemoteDevice(std::shared_ptr<Session> session,
@@ -84,7 +66,8 @@ int RemoteDevice::run(rtrs::Operation& operation, const Interrupt& interrupt) {
 int RemoteDevice::run_shared(const Transfer& transfer, const Interrupt& interrupt) {
   WriteGate& gate = mapping_->gate;
   if (!gate.enter_shared(interrupt)) return EINTR;
-  int error = mapping_->torn.load(std::memory_order_relaxed) ? EIO : run_alone(transfer, interrupt);
+  const bool in_doubt = mapping_->in_doubt.load(std::memory_order_relaxed);
+  const int error = in_doubt ? EIO : run_alone(transfer, interrupt);
   gate.leave_shared();
   return error;
 }
@@ -197,7 +180,7 @@ int RemoteDevice::patch(std::uint64_t offset, std::uint64_t length, const std::b
                         const Interrupt& interrupt) {
   if (length == 0) return 0;
   if (!mapping_->gate.enter_exclusive(interrupt)) return EINTR;
-  int error = mapping_->torn ? EIO : patch_inside(offset, length, from, fua, interrupt);
+  const int error = mapping_->in_doubt ? EIO : patch_inside(offset, length, from, fua, interrupt);
   mapping_->gate.leave_exclusive();
   return error;
 }
@@ -209,7 +192,8 @@ int RemoteDevice::patch_inside(std::uint64_t offset, std::uint64_t length, const
   Transfer transfer{.operation = IoOperation::read,
                     .offset = start,
                     .length = block.size(),
-                    .into = block.data()};
+                    .into = block.data(),
+                    .for_change = true};
   if (int error = run(transfer, interrupt)) return error;
 
   std::byte* changed = block.data() + (offset - start);
@@ -221,12 +205,7 @@ int RemoteDevice::patch_inside(std::uint64_t offset, std::uint64_t length, const
   transfer.operation = IoOperation::write;
   transfer.from = block.data();
   transfer.fua = fua;
-  Grace grace{interrupt};
-  int error = run(transfer, grace.interrupt());
-  // If the write is cancelled while the server still has it, the block could land on top of a later
-  // write.
-  if (error == EINTR) mapping_->torn = true;
-  return error;
+  return run(transfer, interrupt);
 }
 
 int RemoteDevice::flush(const Interrupt& interrupt) {

@@ -17,9 +17,8 @@ namespace rnbd {
 /// An open device. Offsets and lengths are bytes and need no alignment: partial blocks are read,
 /// changed and written back. No other write of the same session is lost by that.
 ///
-/// Errors:  as Disk; EIO also when the outcome of an earlier write is unknown. The first write may
-///          also give EPERM (another client writes to it) or ESTALE (one has written since the
-///          OPEN).
+/// Errors:  as Disk; EIO also after distrust(). The first write may also give EPERM (another client
+///          writes to it) or ESTALE (one has written since the OPEN).
 /// Threads: any.
 class RemoteDevice final : public Disk {
  public:
@@ -41,9 +40,9 @@ class RemoteDevice final : public Disk {
   bool shares(const RemoteDevice& other) const { return mapping_ == other.mapping_; }
   /// Counts the sessions with the server. Facts that an earlier one has confirmed may be outdated.
   std::uint64_t era() const { return session_->era().number; }
-  /// True if a cancelled write may land at any time. Then no user may write until the device is
+  /// A one-sided write of unknown fate may still land. No user may write until the device is
   /// closed.
-  void distrust() { mapping_->torn = true; }
+  void distrust() { mapping_->in_doubt = true; }
   std::shared_ptr<LaneSource> lane_source() override { return session_; }
 
   tl::expected<void, Failure> look_again(const Interrupt& interrupt) override;

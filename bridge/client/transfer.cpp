@@ -190,7 +190,7 @@ TransferOperation::Fragment& TransferOperation::take_fragment(IoOperation operat
   fragment.request.done = &TransferOperation::on_done;
   fragment.request.renew = &TransferOperation::on_renew;
   fragment.request.scope = &handle_.unresolved;
-  fragment.request.waits_for_scope = is_change();
+  fragment.request.waits_for_scope = is_change() || transfer_.for_change;
   fragment.request.context = &fragment;
   fragment.owner = this;
   fragment.index = index;

@@ -23,6 +23,7 @@ struct Transfer {
   std::byte* into = nullptr;        ///< read: `length` bytes of room
   const std::byte* from = nullptr;  ///< write: `length` bytes; null writes zeroes
   bool fua = false;                 ///< durable when finished
+  bool for_change = false;          ///< read: sees what unresolved changes leave, as a change does
   bool copy = false;                ///< write, write_zeroes: as wire::kIoCopy
   bool no_unmap = false;            ///< write_zeroes: keep the blocks allocated
   bool fast = false;                ///< write_zeroes: EOPNOTSUPP rather than slow

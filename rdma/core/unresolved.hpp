@@ -17,9 +17,9 @@ namespace rtrs {
 /// undo or mislead. The newer one waits, or fails with refusal(). There are three scopes:
 ///
 /// - device (Request::scope): counts cancelled and failed requests of one device, and holds back
-///   its writes (Request::waits_for_scope)
+///   its writes, and reads that they build upon (Request::waits_for_scope)
 /// - session (ClientLane, `unresolved`): counts failed writes that no device answers for, and all
-///   toward Linux; holds back every write
+///   toward Linux; holds back every write, and reads that one builds upon
 /// - control (ClientLane, `opens`): counts a CLOSE with an unknown end, and toward Linux writes
 ///   that name a device by its id; holds back OPENs
 ///

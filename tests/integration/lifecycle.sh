@@ -2,6 +2,7 @@
 # Starting, stopping, dying: both sides leave in time, and leave nothing behind.
 # SPDX-License-Identifier: BSD-3-Clause
 source "${BASH_SOURCE[0]%/*}/lib.sh"
+source "${BASH_SOURCE[0]%/*}/../tools/held_storage.sh"
 
 # load NAME: a spawned client that keeps reading and writing $uri until something fails; it says
 # "running" to $load_says, and afterwards the errno that ended it.
@@ -381,6 +382,70 @@ for program in nbdkit bridge; do
   it "$program: what a dead connection left behind does not land on top of what its client's other one wrote" \
     ghost_of_a_connection there "$program"
   it "$program: nor on top of what a new one wrote, while another one has the device" ghost_of_a_connection new "$program"
+done
+
+# inside_a_sector leaves|stays PROGRAM: the first client's write inside a sector hangs, and it hangs up or goes on
+# waiting. The other one writes to other sectors, and inside the same one.
+inside_a_sector() {
+  requires_python nbd
+  held_storage "$PWD"
+  nbdkit_name=storage start_nbdkit "${held_storage[@]}"
+  start_server --export "disk0=$uri"
+  local program=$2
+  case $program in
+    nbdkit) attach disk0 ;;
+    bridge) start_bridge "rnbd+tcp://$address/disk0" ;;
+  esac
+  spawn clients /usr/bin/python3 - "$uri" "$1" <<'PY'
+import pathlib
+import sys
+import nbd
+
+def connect():
+    h = nbd.NBD()
+    h.connect_uri(sys.argv[1])
+    h.pwrite(b"x" * 512, 512 * 7)  # it has the disk for writing
+    return h
+
+def write_elsewhere():
+    second.pwrite(b"far!" * 128, 512 * 1000)
+    second.pwrite(b"part" * 25, 512 * 2000 + 100)
+
+first, second = connect(), connect()
+pathlib.Path("hold").touch()
+old = nbd.Buffer.from_bytearray(bytearray(b"old!" * 25))
+first.aio_pwrite(old, 100)
+while pathlib.Path("hold").exists():
+    first.poll(10)
+if sys.argv[2] == "stays":
+    write_elsewhere()
+    pathlib.Path("written").touch()
+    while first.aio_in_flight() > 0:
+        first.poll(-1)
+del first
+second.pwrite(b"new!" * 10, 120)
+write_elsewhere()
+second.flush()
+PY
+  case $1 in
+    stays) eventually 20 test -e written ;;
+    leaves) eventually 20 grep -q "changes of a device wait until the server has ended an older one" "$program.log" ;;
+  esac
+  echo go >release
+  wait_end clients 20 || fail "the clients do not end"
+  cat clients.log
+  ((status == 0)) || fail "a write failed"
+  stop "$program"
+  stop server
+  local offset there
+  there=$(for offset in 116 120 $((512 * 1000)) $((512 * 2000 + 100)); do
+    dd if=image bs=1 skip="$offset" count=4 status=none
+  done)
+  [[ $there == 'old!new!far!part' ]] || fail "the disk has $there"
+}
+for program in nbdkit bridge; do
+  it "$program: a client that hangs up while its write inside a sector hangs fails no change of another one" \
+    inside_a_sector leaves "$program"
 done
 
 # ---- Captive nbdkit -----------------------------------------------------------------------------------------

@@ -28,7 +28,7 @@ SlotStep LaneOrder::step(LaneSlot& slot, SlotEvent event) {
 }
 
 bool LaneOrder::holds_back_now(const Request& request, const LaneSlots& slots) const {
-  if (!kept_ || peer_ == Peer::own) return !request.is_read;
+  if (!kept_ || peer_ == Peer::own) return !request.is_read || request.waits_for_scope;
   return request.is_read || slots.read_may_come_late();
 }
 

@@ -32,7 +32,8 @@ struct Request {
   /// Counts the request when it is cancelled or failed, until its end is known. It also names the
   /// owner, and permits are shared among owners. Null: there is none. Must outlive the request.
   const std::shared_ptr<Unresolved>* scope = nullptr;
-  /// Is held back while an unresolved write of its owner counts there: that one could undo it.
+  /// Is held back while an unresolved write of its owner counts there: that one could undo it. A
+  /// read is held back if its answer must contain what that write leaves.
   bool waits_for_scope = false;
   void* context = nullptr;
 

@@ -81,7 +81,7 @@ TEST_CASE("fail-over to Linux: a change that waited too long fails, and its perm
   Bench bench{/*once=*/false, &barrier};
   bench.attach(0);
   bench.attach(1);
-  TestRequest change, newer, newest, read{true}, after;
+  TestRequest change, newer, newest, read{true}, base{true}, after;
   bench.lane.submit(change);
   bench.lane.detach(0);
   bench.lane.fail_stranded(1, EIO);
@@ -103,6 +103,9 @@ TEST_CASE("fail-over to Linux: a change that waited too long fails, and its perm
   CHECK(bench.posts(1) == 1);
   CHECK(bench.reply(1, read.slot, 0, 512) == nullptr);
   CHECK(read.error == 0);
+  base.waits_for_scope = true;  // a change builds upon it
+  bench.lane.submit(base);
+  CHECK(base.error == EIO);
 
   bench.attach(0);
   CHECK(bench.lane.permits().in_use() == 0);

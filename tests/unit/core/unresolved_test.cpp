@@ -190,6 +190,19 @@ TEST_CASE("unresolved: no newer change of its owner is sent before its end, on n
   CHECK_FALSE(world.other.holds_back_owner());
 }
 
+TEST_CASE("unresolved: a read that a change builds upon waits for the end of an older change") {
+  TwoLanes world;
+  world.bench.lane.submit(world.change);
+  world.bench.lane.cancel(world.change);
+  world.read.waits_for_scope = true;
+  world.other.submit(world.read);
+  CHECK(world.other_queue_pair.posts.empty());
+  CHECK(world.other.holds_back_owner());
+  CHECK(world.bench.reply(0, 0) == nullptr);
+  world.other.resume();
+  CHECK(world.other_queue_pair.posts.size() == 1);
+}
+
 TEST_CASE("unresolved: a change that was never sent holds back nothing") {
   TwoLanes world;
   world.bench.lane.detach(0);
