@@ -160,6 +160,25 @@ server_killed() {
 }
 it "the server is killed $kills times under durable writes: no error, nothing lost" server_killed
 
+# The last user leaves before anybody knows whether its one-sided writes can still land.
+left_in_doubt() {
+  requires_python nbd
+  start_brick 8M
+  attach_passive "${quick[@]}"
+  spawn client /usr/bin/python3 -c '
+import sys, nbd
+h = nbd.NBD()
+h.connect_uri(sys.argv[1])
+while True:
+    h.pwrite(b"a" * 4096, 0)
+' "$uri"
+  eventually 20 has_maps
+  kill_hard server
+  kill_hard client
+  says nbdkit.log "'disk0': its users have left before the server has said that a lost memory path is over"
+}
+it "who leaves before the end of a lost memory path is known says so in the log" left_in_doubt
+
 # The preferred path, which carries the memory path too, is cut; the other one remains.
 path_cut() {
   requires_python nbd

@@ -69,7 +69,15 @@ PassiveBrick::~PassiveBrick() {
   }
   thread_.join();
   // A write of unknown fate may still land: only behind the CLOSE it cannot.
-  if (!brick_->alive() && cache_.size() > 0) brick_->device().distrust();
+  if (!brick_->alive() && cache_.size() > 0) {
+    brick_->device().distrust();
+    if (log_) {
+      log_(rtrs::LogLevel::warning,
+           in_quotes(brick_->device().name()) +
+               ": its users have left before the server has said that a lost memory path is over; "
+               "who has come meanwhile and gets EIO must connect again");
+    }
+  }
   if (log_) {
     log_(rtrs::LogLevel::info, in_quotes(brick_->device().name()) + ": " +
                                    std::to_string(one_sided()) +
