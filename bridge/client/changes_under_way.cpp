@@ -59,4 +59,16 @@ void ChangesUnderWay::wake() {
   if (waiting_ > 0) left_.notify_all();
 }
 
+PatchUnderWay::PatchUnderWay(ChangesUnderWay& changes, std::uint64_t begin, std::uint64_t end,
+                             const rtrs::Interrupt& interrupt)
+    : changes_{changes} {
+  changes_.add_user(this);
+  place_ = changes_.enter(this, begin, end, interrupt);
+}
+
+PatchUnderWay::~PatchUnderWay() {
+  if (place_) changes_.leave(*place_);
+  changes_.remove_user(this);
+}
+
 }  // namespace rnbd

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Makes a write wait while another user's write to the same bytes is under way.
+// Makes a write wait while another user's write, or a patch, of the same bytes is under way.
 #pragma once
 
 #include <atomic>
@@ -21,6 +21,9 @@ namespace rnbd {
 /// rtrs::Request::scope takes over). Live users need no order, because NBD promises none for
 /// overlapping writes.
 ///
+/// A write of a part of a block reads the block first, and must see every write that is answered
+/// meanwhile. So it counts as a user of its own, see PatchUnderWay.
+///
 /// Invariant: no write enters while an overlapping one of another user is inside.
 ///
 /// A device with one user takes no lock: its writes are only counted, in `state_`. All changes of
@@ -28,7 +31,8 @@ namespace rnbd {
 /// second user sees that and waits, even if the bytes differ. A later write finds kShared and is
 /// listed with its range.
 ///
-/// Threads: any. It allocates memory only when more writes are listed than ever before.
+/// Threads: any. It allocates memory only when there are more users, or more writes are listed,
+///          than ever before.
 class ChangesUnderWay {
  public:
   using Place = std::uint32_t;
@@ -94,6 +98,27 @@ class ChangesUnderWay {
   const void* alone_ = nullptr;     ///< the user of the unlisted writes; guarded by mutex_
   std::vector<Change> changes_;     ///< by place; guarded by mutex_
   std::vector<Place> free_;         ///< guarded by mutex_
+};
+
+/// A patch: a block is read, changed in a part, and written back. Until it has ended, no other
+/// change of the block enters, not even one of the same NBD client. Changes of other blocks go on.
+///
+/// Threads: each patch has one.
+class PatchUnderWay {
+ public:
+  /// Waits until the block [begin, end) is free, and keeps out nobody meanwhile.
+  PatchUnderWay(ChangesUnderWay& changes, std::uint64_t begin, std::uint64_t end,
+                const rtrs::Interrupt& interrupt);
+  ~PatchUnderWay();
+  PatchUnderWay(const PatchUnderWay&) = delete;
+  PatchUnderWay& operator=(const PatchUnderWay&) = delete;
+
+  /// False: interrupted.
+  bool entered() const { return place_.has_value(); }
+
+ private:
+  ChangesUnderWay& changes_;
+  std::optional<ChangesUnderWay::Place> place_;
 };
 
 }  // namespace rnbd

@@ -3,7 +3,6 @@
 // waiting.
 #include <cerrno>
 #include <cstdint>
-#include <optional>
 
 #include "bridge/client/block_parts.hpp"
 #include "bridge/client/remote_device.hpp"
@@ -42,25 +41,14 @@ int RemoteDevice::begin_change(Transfer& transfer, Begun& begun) {
     if (!geometry().is_aligned(transfer.offset, transfer.length)) return EAGAIN;
   }
   if (!may_change_.load(std::memory_order_relaxed)) return EAGAIN;
-  if (!mapping_->gate.try_enter_shared()) return EAGAIN;
-  const bool in_doubt = mapping_->in_doubt.load(std::memory_order_relaxed);
-  const auto place = in_doubt ? std::nullopt
-                              : mapping_->changes.try_enter(this, transfer.offset,
-                                                            transfer.offset + transfer.length);
-  begun.in_gate = place.has_value();
-  if (place) {
-    begun.place = *place;
-    return 0;
-  }
-  mapping_->gate.leave_shared();
-  return in_doubt ? EIO : EAGAIN;
+  if (mapping_->in_doubt.load(std::memory_order_relaxed)) return EIO;
+  begun.place =
+      mapping_->changes.try_enter(this, transfer.offset, transfer.offset + transfer.length);
+  return begun.place ? 0 : EAGAIN;
 }
 
 int RemoteDevice::end(const Transfer& transfer, const Begun& begun, int error) {
-  if (begun.in_gate) {
-    mapping_->changes.leave(begun.place);
-    mapping_->gate.leave_shared();
-  }
+  if (begun.place) mapping_->changes.leave(*begun.place);
   if (transfer.operation == IoOperation::write_zeroes && error == EOPNOTSUPP && !transfer.fast) {
     return EAGAIN;
   }

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -93,8 +94,7 @@ class Disk {
 
   /// State from begin() for end().
   struct Begun {
-    bool in_gate = false;
-    ChangesUnderWay::Place place = 0;  ///< in the gate
+    std::optional<ChangesUnderWay::Place> place;  ///< of a change
     UnflushedWrites::Flush flush;
   };
   /// The same for event loops, which never wait. They run a TransferOperation over geometry() and

@@ -62,22 +62,13 @@ int RemoteDevice::run(rtrs::Operation& operation, const Interrupt& interrupt) {
   return session_->client_->run(operation, interrupt);
 }
 
-/// A change of whole blocks, which patches stay out of.
-int RemoteDevice::run_shared(const Transfer& transfer, const Interrupt& interrupt) {
-  WriteGate& gate = mapping_->gate;
-  if (!gate.enter_shared(interrupt)) return EINTR;
-  const bool in_doubt = mapping_->in_doubt.load(std::memory_order_relaxed);
-  const int error = in_doubt ? EIO : run_alone(transfer, interrupt);
-  gate.leave_shared();
-  return error;
-}
-
-/// A change that no other user's overlaps.
-int RemoteDevice::run_alone(const Transfer& transfer, const Interrupt& interrupt) {
+/// A change of whole blocks, which no patch and no other user's change overlaps.
+int RemoteDevice::run_change(const Transfer& transfer, const Interrupt& interrupt) {
   const auto place =
       mapping_->changes.enter(this, transfer.offset, transfer.offset + transfer.length, interrupt);
   if (!place) return EINTR;
-  const int error = run(transfer, interrupt);
+  const bool in_doubt = mapping_->in_doubt.load(std::memory_order_relaxed);
+  const int error = in_doubt ? EIO : run(transfer, interrupt);
   mapping_->changes.leave(*place);
   return error;
 }
@@ -136,7 +127,7 @@ int RemoteDevice::write(std::uint64_t offset, rtrs::ConstBytes data, bool fua,
                           .length = data.size(),
                           .from = data.data(),
                           .fua = fua};
-  return geometry().is_aligned(offset, data.size()) ? run_shared(transfer, interrupt)
+  return geometry().is_aligned(offset, data.size()) ? run_change(transfer, interrupt)
                                                     : write_any(transfer, interrupt);
 }
 
@@ -163,7 +154,7 @@ int RemoteDevice::write_parts(const Transfer& whole, const Interrupt& interrupt)
     middle.offset = parts.head_end;
     middle.length = parts.middle_end - parts.head_end;
     middle.from = at(parts.head_end);
-    int error = whole.operation == IoOperation::write ? run_shared(middle, interrupt)
+    int error = whole.operation == IoOperation::write ? run_change(middle, interrupt)
                                                       : zero_blocks(middle, interrupt);
     if (error != 0) return error;
   }
@@ -179,16 +170,11 @@ int RemoteDevice::write_parts(const Transfer& whole, const Interrupt& interrupt)
 int RemoteDevice::patch(std::uint64_t offset, std::uint64_t length, const std::byte* from, bool fua,
                         const Interrupt& interrupt) {
   if (length == 0) return 0;
-  if (!mapping_->gate.enter_exclusive(interrupt)) return EINTR;
-  const int error = mapping_->in_doubt ? EIO : patch_inside(offset, length, from, fua, interrupt);
-  mapping_->gate.leave_exclusive();
-  return error;
-}
-
-int RemoteDevice::patch_inside(std::uint64_t offset, std::uint64_t length, const std::byte* from,
-                               bool fua, const Interrupt& interrupt) {
   const std::uint64_t start = geometry().round_down(offset);
   std::vector<std::byte> block(geometry().round_up(offset + 1) - start);
+  const PatchUnderWay alone{mapping_->changes, start, start + block.size(), interrupt};
+  if (!alone.entered()) return EINTR;
+  if (mapping_->in_doubt.load(std::memory_order_relaxed)) return EIO;
   Transfer transfer{.operation = IoOperation::read,
                     .offset = start,
                     .length = block.size(),
@@ -222,7 +208,7 @@ int RemoteDevice::discard(std::uint64_t offset, std::uint64_t length, bool fua,
   const BlockParts parts = whole_blocks_at_end(geometry(), offset, length);
   if (parts.middle_end <= parts.head_end) return 0;
   if (int error = claim(interrupt)) return error;
-  return run_shared({.operation = IoOperation::discard,
+  return run_change({.operation = IoOperation::discard,
                      .offset = parts.head_end,
                      .length = parts.middle_end - parts.head_end,
                      .fua = fua},
@@ -246,12 +232,12 @@ int RemoteDevice::write_zeroes(std::uint64_t offset, std::uint64_t length, ZeroO
 
 /// Zeroes whole blocks by the server's means, or by writing zeroes where those do not fit.
 int RemoteDevice::zero_blocks(const Transfer& transfer, const Interrupt& interrupt) {
-  int error = run_shared(transfer, interrupt);
+  int error = run_change(transfer, interrupt);
   if (error != EOPNOTSUPP || transfer.fast) return error;
   Transfer data = transfer;
   data.operation = IoOperation::write;
   data.from = nullptr;
-  return run_shared(data, interrupt);
+  return run_change(data, interrupt);
 }
 
 int RemoteDevice::extents(std::uint64_t offset, std::uint64_t length, std::size_t max_extents,

@@ -70,15 +70,12 @@ class RemoteDevice final : public Disk {
   int claim(const Interrupt& interrupt);
   int run(const Transfer& transfer, const Interrupt& interrupt);
   int run(rtrs::Operation& operation, const Interrupt& interrupt);
-  int run_shared(const Transfer& transfer, const Interrupt& interrupt);
-  int run_alone(const Transfer& transfer, const Interrupt& interrupt);
+  int run_change(const Transfer& transfer, const Interrupt& interrupt);
   int check_change(std::uint64_t offset, std::uint64_t length) const;
   bool inside(std::uint64_t offset, std::uint64_t length) const;
   int read_partial(std::uint64_t offset, rtrs::MutableBytes data, const Interrupt& interrupt);
   int patch(std::uint64_t offset, std::uint64_t length, const std::byte* from, bool fua,
             const Interrupt& interrupt);
-  int patch_inside(std::uint64_t offset, std::uint64_t length, const std::byte* from, bool fua,
-                   const Interrupt& interrupt);
   int write_any(const Transfer& whole, const Interrupt& interrupt);
   int write_parts(const Transfer& whole, const Interrupt& interrupt);
   int zero_blocks(const Transfer& transfer, const Interrupt& interrupt);

@@ -19,7 +19,6 @@
 #include "bridge/client/lost_devices.hpp"
 #include "bridge/client/recall_listeners.hpp"
 #include "bridge/client/server_directory.hpp"
-#include "bridge/client/write_gate.hpp"
 #include "bridge/protocol/messages.hpp"
 #include "rdma/client.hpp"
 
@@ -139,7 +138,6 @@ class Session final : public rtrs::RecoveryHandler,
   /// constant.
   struct Mapping : ClientDevice {
     std::string claim_refusal;  ///< the last one in the log; guarded by Session::mutex_
-    WriteGate gate;
     ChangesUnderWay changes;
   };
 

@@ -446,6 +446,7 @@ PY
 for program in nbdkit bridge; do
   it "$program: a client that hangs up while its write inside a sector hangs fails no change of another one" \
     inside_a_sector leaves "$program"
+  it "$program: a write inside a sector that hangs holds up no change of another sector" inside_a_sector stays "$program"
 done
 
 # ---- Captive nbdkit -----------------------------------------------------------------------------------------

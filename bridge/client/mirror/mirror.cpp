@@ -16,7 +16,9 @@ Mirror::Mirror(const ClientConfig& config, rtrs::Log log)
              }},
       driver_{config_,
               {.door = door_, .answers = answers_, .links = links_, .state = state_},
-              std::move(log)} {}
+              std::move(log)} {
+  changes_.add_user(this);
+}
 
 Mirror::~Mirror() { leave(); }
 

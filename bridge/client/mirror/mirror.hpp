@@ -10,6 +10,7 @@
 #include <thread>
 #include <vector>
 
+#include "bridge/client/changes_under_way.hpp"
 #include "bridge/client/config.hpp"
 #include "bridge/client/disk.hpp"
 #include "bridge/client/mirror/call.hpp"
@@ -19,7 +20,6 @@
 #include "bridge/client/mirror/mirror_lane.hpp"
 #include "bridge/client/mirror/mirror_state.hpp"
 #include "bridge/client/mirror/mirror_status.hpp"
-#include "bridge/client/write_gate.hpp"
 
 namespace rnbd::mirror {
 
@@ -46,9 +46,8 @@ class Mirror final : public LaneSource, public std::enable_shared_from_this<Mirr
   /// Performs a read, write, write_zeroes or flush of whole blocks, and waits for its end. The
   /// memory is not used any more when it returns. Errors: as Disk.
   int run(const Transfer& transfer, const Interrupt& interrupt);
-  /// Writes of whole blocks enter it shared. Writes of parts of a block, which read it first, enter
-  /// exclusively.
-  WriteGate& gate() { return gate_; }
+  /// The changes of all users count as those of one, so that only patches keep others out.
+  ChangesUnderWay& changes() { return changes_; }
 
   /// More lanes would not help, because all share one thread.
   unsigned lanes() const override { return 4; }
@@ -90,7 +89,7 @@ class Mirror final : public LaneSource, public std::enable_shared_from_this<Mirr
   Done ask(const std::function<Done()>& question);
 
   const ClientConfig config_;
-  WriteGate gate_;
+  ChangesUnderWay changes_;
   MirrorDoor door_;
   CallAnswers answers_;
   MirrorState state_;

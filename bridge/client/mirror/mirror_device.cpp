@@ -87,9 +87,11 @@ int MirrorDevice::change(const Transfer& whole, const Interrupt& interrupt) {
 
 int MirrorDevice::change_blocks(const Transfer& transfer, const Interrupt& interrupt) {
   if (transfer.length == 0) return 0;
-  if (!mirror_->gate().enter_shared(interrupt)) return EINTR;
+  const std::uint64_t end = transfer.offset + transfer.length;
+  const auto place = mirror_->changes().enter(mirror_.get(), transfer.offset, end, interrupt);
+  if (!place) return EINTR;
   const int error = mirror_->run(transfer, interrupt);
-  mirror_->gate().leave_shared();
+  mirror_->changes().leave(*place);
   return error;
 }
 
@@ -99,22 +101,19 @@ int MirrorDevice::patch(const Transfer& part, const Interrupt& interrupt) {
   const std::uint64_t start = geometry().round_down(part.offset);
   std::vector<std::byte> block(geometry().round_up(part.offset + 1) - start);
   Transfer transfer{.offset = start, .length = block.size(), .into = block.data()};
-  if (!mirror_->gate().enter_exclusive(interrupt)) return EINTR;
-  int error = mirror_->run(transfer, interrupt);
-  if (error == 0) {
-    std::byte* const changed = block.data() + (part.offset - start);
-    if (part.from != nullptr)
-      std::memcpy(changed, part.from, part.length);
-    else
-      std::memset(changed, 0, part.length);
-    transfer.operation = IoOperation::write;
-    transfer.into = nullptr;
-    transfer.from = block.data();
-    transfer.fua = part.fua;
-    error = mirror_->run(transfer, interrupt);
-  }
-  mirror_->gate().leave_exclusive();
-  return error;
+  const PatchUnderWay alone{mirror_->changes(), start, start + block.size(), interrupt};
+  if (!alone.entered()) return EINTR;
+  if (int error = mirror_->run(transfer, interrupt)) return error;
+  std::byte* const changed = block.data() + (part.offset - start);
+  if (part.from != nullptr)
+    std::memcpy(changed, part.from, part.length);
+  else
+    std::memset(changed, 0, part.length);
+  transfer.operation = IoOperation::write;
+  transfer.into = nullptr;
+  transfer.from = block.data();
+  transfer.fua = part.fua;
+  return mirror_->run(transfer, interrupt);
 }
 
 int MirrorDevice::flush(const Interrupt& interrupt) {
@@ -151,12 +150,13 @@ int MirrorDevice::begin(Transfer& transfer, Begun& begun) {
   if (!changes(transfer)) return 0;
   if (transfer.operation == IoOperation::write_zeroes && geometry().max_write_zeroes == 0)
     transfer.operation = IoOperation::write;
-  begun.in_gate = mirror_->gate().try_enter_shared();
-  return begun.in_gate ? 0 : EAGAIN;
+  const std::uint64_t end = transfer.offset + transfer.length;
+  begun.place = mirror_->changes().try_enter(mirror_.get(), transfer.offset, end);
+  return begun.place ? 0 : EAGAIN;
 }
 
 int MirrorDevice::end(const Transfer& /*transfer*/, const Begun& begun, int error) {
-  if (begun.in_gate) mirror_->gate().leave_shared();
+  if (begun.place) mirror_->changes().leave(*begun.place);
   return error == EAGAIN ? EIO : error;  // a member's own must not have it done once more
 }
 

@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <thread>
+#include <vector>
 
 namespace rnbd::changes_under_way_test {
 namespace {
@@ -146,6 +147,81 @@ TEST_CASE("changes under way: a waiting user goes on when the last that overlaps
   waiter.join();
   CHECK(entered);
   CHECK(changes.try_enter(&first, 0, 8192));
+}
+
+TEST_CASE("changes under way: a patch keeps out all other changes of its block, and no others") {
+  ChangesUnderWay changes;
+  const int user = 0;
+  changes.add_user(&user);
+  {
+    const PatchUnderWay patch{changes, 4096, 8192, never};
+    CHECK(patch.entered());
+    CHECK_FALSE(changes.try_enter(&user, 0, 4097));
+    CHECK_FALSE(changes.enter(&user, 4096, 8192, at_once));
+    CHECK_FALSE(PatchUnderWay(changes, 4096, 8192, at_once).entered());
+    const auto elsewhere = changes.try_enter(&user, 8192, 12288);
+    REQUIRE(elsewhere);
+    CHECK(PatchUnderWay(changes, 0, 4096, at_once).entered());
+    changes.leave(*elsewhere);
+  }
+  CHECK(changes.try_enter(&user, 4096, 8192));
+}
+
+TEST_CASE("changes under way: a patch waits for its user's changes of the block") {
+  ChangesUnderWay changes;
+  const int user = 0;
+  changes.add_user(&user);
+  const PatchUnderWay elsewhere{changes, 0, 4096, never};
+  const auto listed = changes.try_enter(&user, 0, 12288);
+  CHECK_FALSE(listed);
+  const auto same_block = changes.try_enter(&user, 8192, 12288);
+  REQUIRE(same_block);
+  CHECK_FALSE(PatchUnderWay(changes, 8192, 12288, at_once).entered());
+  changes.leave(*same_block);
+  CHECK(PatchUnderWay(changes, 8192, 12288, at_once).entered());
+}
+
+TEST_CASE("changes under way: a patch that gave up keeps nobody out") {
+  ChangesUnderWay changes;
+  const int user = 0;
+  changes.add_user(&user);
+  const auto alone = changes.try_enter(&user, 0, 4096);
+  REQUIRE(alone);
+  CHECK_FALSE(PatchUnderWay(changes, 0, 4096, at_once).entered());
+  CHECK(changes.try_enter(&user, 0, 4096));
+}
+
+TEST_CASE("changes under way: a patch is alone in its block at all times") {
+  ChangesUnderWay changes;
+  const int user = 0;
+  changes.add_user(&user);
+  std::atomic<int> writers{0};
+  std::atomic<int> patches{0};
+  std::atomic<int> violations{0};
+  int unprotected = 0;  // guarded by the patches alone
+  const auto write = [&] {
+    for (int i = 0; i < 2000; ++i) {
+      const auto place = changes.enter(&user, 0, 8192, never);
+      ++writers;
+      if (patches != 0) ++violations;
+      --writers;
+      changes.leave(*place);
+    }
+  };
+  const auto patch = [&] {
+    for (int i = 0; i < 500; ++i) {
+      const PatchUnderWay alone{changes, 4096, 8192, never};
+      if (++patches != 1 || writers != 0) ++violations;
+      ++unprotected;
+      --patches;
+    }
+  };
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 3; ++i) threads.emplace_back(write);
+  for (int i = 0; i < 3; ++i) threads.emplace_back(patch);
+  for (auto& thread : threads) thread.join();
+  CHECK(violations == 0);
+  CHECK(unprotected == 1500);
 }
 
 }  // namespace
