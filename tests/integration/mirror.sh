@@ -407,7 +407,7 @@ well_one_replaced() {
 }
 it "an operator replaces one of two servers, both of which must be there" well_one_replaced
 
-# Without the dead one nothing is served, so there is nothing to discard it from.
+# The mirror is not attached without the dead one, so there is nothing to discard it from.
 one_of_quorum_dead() {
   local a b
   start_members a b
@@ -602,7 +602,7 @@ except nbd.Error as error:
 }
 it "a client that was taken over writes no more" superseded
 
-# With users that stay, and get EIO, it keeps nobody out: neither its own new users nor others.
+# Users that stay, and get EIO, keep nobody out: neither new users of that client nor others.
 lets_in() {
   local old
   start_members a b

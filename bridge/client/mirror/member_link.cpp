@@ -100,7 +100,7 @@ SessionStatus MemberLink::status() const {
   return shared != nullptr ? shared->status() : SessionStatus{};
 }
 
-/// Nobody wants the server any more that it tries to reach.
+/// The server that it tries to reach is not wanted any more.
 bool MemberLink::is_in_vain(void* context) {
   auto& self = *static_cast<MemberLink*>(context);
   const std::lock_guard lock{self.mutex_};

@@ -22,7 +22,7 @@ ClientConfig config_of_member(const ClientConfig& whole, std::size_t member) {
   return config;
 }
 
-/// The characters that a URI has for itself, with those of this part of it.
+/// Characters that mean something in a URI, or are reserved in this part of it, are hidden.
 std::string percent_encoded(const std::string& text, std::string_view reserved = "?") {
   constexpr char kDigits[] = "0123456789ABCDEF";
   std::string encoded;
