@@ -78,7 +78,8 @@ rtrs_incoming rtrs_request::view(const std::uint8_t (&client)[16]) {
 
 /// Some errors are the library's own words.
 int rtrs_request::judge(int end, std::size_t length) const {
-  if (end < 0 || end >= kIncomplete || end == RTRS_UNKNOWN_OUTCOME) return EIO;
+  if (end < 0 || end >= kIncomplete || end == RTRS_UNKNOWN_OUTCOME || end == RTRS_FORKED)
+    return EIO;
   if (end == 0 && length > header_.place) return EMSGSIZE;
   return end;
 }
