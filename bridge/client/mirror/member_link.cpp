@@ -139,11 +139,12 @@ void MemberLink::run() {
 /// Null: why not is in trouble_.
 std::unique_ptr<OpenMember> MemberLink::connect() {
   const rtrs::Interrupt interrupt{&MemberLink::is_in_vain, this};
+  auto member = std::make_unique<OpenMember>();
   const auto fail = [&](const std::string& why) {
     if (!interrupt()) set_trouble(why);
+    member->shared->leave();  // there may be no other attempt
     return nullptr;
   };
-  auto member = std::make_unique<OpenMember>();
   member->config = config();
   const ClientConfig& config = *member->config;
   member->shared = std::make_shared<SharedSession>(config, with_name(log_, config));
