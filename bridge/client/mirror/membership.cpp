@@ -143,7 +143,6 @@ bool Membership::enough(MemberSet kept, const std::vector<MemberSet>& bases) con
 /// the old disk may have gone on alone.
 MemberSet Membership::empty_disks(MemberSet present) const {
   MemberSet empty = 0;
-  if (confirmed_.id == ViewId{}) return empty;
   for (unsigned i = 0; i < options_.members; ++i)
     if (has(present, i) && members_[i].claimed.view.id == ViewId{}) empty = with(empty, i);
   return empty;
