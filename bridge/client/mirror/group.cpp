@@ -184,10 +184,9 @@ bool Group::force(unsigned member) {
 
 bool Group::discard(unsigned member) {
   if (is_over() || members_[member].stage == Stage::down) return true;
-  if (live() && has(in_step(), member)) {
-    if (members_.proposes() || in_step() == bit(member)) return false;
-    members_.exclude(member);
-  }
+  if (live() && (in_step() == bit(member) || members_.base() == bit(member))) return false;
+  // A view that is being recorded may be all that lets the others go on without one more.
+  if (live() && has(in_step(), member) && !members_.proposes()) members_.exclude(member);
   lose(member, true);
   return true;
 }

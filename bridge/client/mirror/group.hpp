@@ -42,8 +42,8 @@ class Group {
   /// come, they are overwritten with it, and newer data of theirs are lost. False: this member is
   /// not there.
   bool force(unsigned member);
-  /// Goes on without a member, even if Degraded::quorum wants it. False: it is the last one in
-  /// step, or a view is being recorded.
+  /// Goes on without a member, even if Degraded::quorum wants it. While a view is being recorded,
+  /// the rules of a loss count. False: it is the last one in step.
   bool discard(unsigned member);
   /// Call it from time to time: takes quiet regions out of the activity logs.
   void cool();

@@ -36,13 +36,11 @@ GroupDriver::Done GroupDriver::discard(const std::string& server) {
     return refuse(EBUSY,
                   "the mirror is not attached, so that nobody knows whether the others have "
                   "everything; start the servers that it misses, or see mirror force");
-  if (group_->in_step() == bit(*number))
-    return refuse(EBUSY, "it has the only good copy of the disk");
   Member& member = members_[*number];
   member.discarded = true;
   if (!group_->discard(*number)) {
     member.discarded = false;
-    return refuse(EBUSY, "another member comes or goes in this moment; try again");
+    return refuse(EBUSY, "it has the only good copy of the disk");
   }
   if (member.session.is_open()) drop(*number);
   member.link->let_go(nullptr);

@@ -69,8 +69,7 @@ class Mirror final : public LaneSource, public std::enable_shared_from_this<Mirr
   tl::expected<void, Failure> force(const std::string& server, bool sure);
   /// Goes on without this member, and does not try to connect to it any more.
   ///
-  /// Errors: ENOENT, EBUSY (the mirror is not attached, no other member has all of the content, or
-  ///         another one comes or goes).
+  /// Errors: ENOENT, EBUSY (the mirror is not attached, or no other member has all of the content).
   tl::expected<void, Failure> discard(const std::string& server);
   /// Puts a server in the place of a discarded one. Its disk must be empty, unless `overwrite`
   /// allows to replace its content.
