@@ -132,7 +132,7 @@ void Group::begin_resync(unsigned number) {
   for (unsigned k = 0; k < options_.members; ++k)
     if (has(in_step(), k)) member.todo.add(member.claimed.maps.dirty[k]);
   member.pulls = member.claimed.pulls;
-  activity_.add(member.claimed.maps.active);  // they are cooled there once it has joined
+  member.logged = member.claimed.maps.active;
   for (const auto& [id, operation] : operations_)
     if (operation.step == Step::writing) member.older.push_back(id);
   work();

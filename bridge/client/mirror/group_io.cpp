@@ -164,6 +164,8 @@ void Group::write(std::uint64_t id) {
   if (what == Order::write) activity_.log(operation.range);
   for (unsigned i = 0; i < options_.members; ++i) {
     if (!has(to, i) || members_[i].stage < Stage::claimed) continue;
+    if (what == Order::write && members_.syncs(i))
+      regions_.add(operation.range, members_[i].logged);
     members_.post(i, what, {.operation = id}, {.range = operation.range, .operation = id});
     operation.sent = with(operation.sent, i);
   }

@@ -44,6 +44,7 @@ void Group::resync(unsigned member) {
       if (returning.asked != 0 || members_.proposes()) return;
       if (returning.stage == Stage::inheriting) {
         returning.stage = Stage::joining;
+        activity_.add(returning.logged);  // until now no COOL went there
         const std::vector<RegionMap> inherit = returning.inherit;
         return propose(with(in_step(), member), inherit);
       }

@@ -60,6 +60,7 @@ class Membership {
     std::vector<RegionMap> inherit;
     bool pulls = false;     ///< it can read from other members
     bool writable = false;  ///< a copy may replace its content
+    RegionMap logged;       ///< regions that its activity log may have, while it syncs
     RegionMap repaired;     ///< regions that it could not read, and that were rewritten
   };
   enum class Standing : std::uint8_t { away, waiting, resync, in_step };
