@@ -199,18 +199,38 @@ copy_unreadable() {
 }
 it_plugin "a failed read during the first copy destroys nothing" copy_unreadable
 
-# A server that was named by mistake has the disk of somebody else.
+# A server that was named by mistake has the disk of somebody else, who goes on with it. The right
+# URI is that of another group.
 other_disk() {
-  local b
+  local a
   random_file a.img 16M
   random_file b.img 16M
   cp a.img right
   cp b.img wrong
   start_members a b
-  b=127.0.0.1:${member_port[b]}
-  refused_client "$mirror" "$b" "its disk is new in this mirror" "create=copy"
+  a=127.0.0.1:${member_port[a]}
+  refused_client "$mirror" "127.0.0.1:${member_port[b]}" "its disk is new in this mirror" "create=copy"
   cmp a.img right
-  cmp b.img wrong
+  attach_to "rnbd+tcp://127.0.0.1:${member_port[b]}/disk0"
+  nbdcopy "$uri" copy
+  cmp copy wrong
+  nbdsh <<<'h.pwrite(b"z" * 4096, 0, nbd.CMD_FLAG_FUA)'
+  stop nbdkit 10
+  start_member c
+  mirror="rnbd-mirror+tcp://$a,127.0.0.1:${member_port[c]}/disk0"
+  face_of_mirror "control=$PWD/control"
+  nbdsh <<<'h.pread(65536, 0)'
+  eventually 120 all_in_step
+  copies_are_same a c
+  cmp a.img right
+}
+it_plugin "a server that is named by mistake keeps its disk, and its users go on" other_disk
+
+may_be_copied() {
+  random_file a.img 16M
+  random_file b.img 16M
+  cp a.img right
+  start_members a b
   mirror+="?create=copy"
   face_of_mirror "control=$PWD/control"
   nbdsh <<<'h.pread(65536, 0)'
@@ -218,7 +238,7 @@ other_disk() {
   copies_are_same a b
   cmp a.img right
 }
-it_plugin "the disk of a server that holds data is not overwritten unless the URI says so" other_disk
+it_plugin "the disk of a server that holds data is overwritten if the URI says so" may_be_copied
 
 other_disk_added() {
   local b d

@@ -83,7 +83,7 @@ void Seat::end_claim() {
   {
     const std::lock_guard lock{mutex_};
     claims_.pop_front();
-    if (!member_ && trouble_.empty()) taken_ = false;
+    forget_unrecorded();
     if (!claims_.empty()) next = claims_.front();
   }
   if (!next) return;
@@ -119,7 +119,17 @@ void Seat::grant(const wire::MirrorClaim& claim, std::uint64_t session) {
   if (member_->claim(claim.term, session) != 0) return;
   session_ = session;
   about_.claimant = claim.claimant;
-  changes_.head = true;
+  if (is_saving_ || file_ != nullptr) changes_.head = true;
+}
+
+/// The storage may be somebody else's disk, which a mirror names by mistake.
+void Seat::forget_unrecorded() {
+  if (is_saving_ || file_ != nullptr || served_ != 0 || !claims_.empty() || !trouble_.empty())
+    return;
+  member_.reset();
+  about_ = {};
+  changes_ = {};
+  taken_ = false;
 }
 
 void Seat::serve(std::uint64_t session) {
@@ -132,7 +142,9 @@ void Seat::serve(std::uint64_t session) {
 }
 
 void Seat::leave(std::uint64_t session) {
-  if (session != 0) served_.compare_exchange_strong(session, 0);
+  if (session == 0 || !served_.compare_exchange_strong(session, 0)) return;
+  const std::lock_guard lock{mutex_};
+  forget_unrecorded();
 }
 
 std::uint64_t Seat::host_of(const wire::Uuid& group, const wire::Uuid& claimant) const {
@@ -318,16 +330,13 @@ void Seat::saved(const Surroundings& surroundings, rtrs::Reactor* reactor,
       changes_.head = changes_.head || saving_.head;
       changes_.first.merge(saving_.first);
       changes_.rest.merge(saving_.rest);
-      if (file_ == nullptr) {  // it has not become one
-        changes_ = {};
-        member_.reset();
-      }
     }
     while (!waiters_.empty() && waiters_.front().ticket <= asked_) {
       done.push_back(std::move(waiters_.front()));
       waiters_.pop_front();
     }
     more = is_saving_ = !waiters_.empty();
+    forget_unrecorded();
   }
   if (!result)
     surroundings.say(rtrs::LogLevel::error, "",

@@ -30,7 +30,8 @@ struct SeatStatus {
 };
 
 /// One storage, under all its names, as a member of a mirror group. The seat is empty until the
-/// first claim.
+/// first claim, and again if the claimant leaves before there is a record, which the first view
+/// makes.
 ///
 /// Only the served session calls the functions of the data path, on its reactor, so no other thread
 /// changes the maps. All its requests end before another session is served.
@@ -75,8 +76,7 @@ class Seat : public std::enable_shared_from_this<Seat> {
   bool is_served_to(const wire::MirrorClaim& claim, std::uint64_t session) const;
   /// Serves no session any more. Requests of the last one may still run.
   void fence();
-  /// Grants the claim. The caller knows that no request of another session runs. The storage
-  /// becomes a member if it is none. Then call keep().
+  /// Grants the claim. The caller knows that no request of another session runs. Then call keep().
   void grant(const wire::MirrorClaim& claim, std::uint64_t session);
   /// The grant is durable: serves the session.
   void serve(std::uint64_t session);
@@ -131,6 +131,7 @@ class Seat : public std::enable_shared_from_this<Seat> {
   void note_regions(unsigned map, std::uint32_t first, std::uint32_t last);
   void adopt(MemberState state, std::uint64_t sequence);
   MemberState state() const;
+  void forget_unrecorded();
   Save prepare();
   void find_warm();
 

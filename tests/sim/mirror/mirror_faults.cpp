@@ -114,7 +114,13 @@ void MirrorWorld::stop(unsigned member, bool power) {
     ++node.epoch;
   }
   say("member " + std::to_string(member) + (power ? " loses its power" : " is killed"));
-  node.member = std::make_unique<mirror::Member>(node.member->record(), node.epoch);
+  // The first view makes the record.
+  const mirror::MemberRecord& record = node.member->record();
+  node.member = std::make_unique<mirror::Member>(
+      record.view.id != mirror::ViewId{}
+          ? record
+          : mirror::MemberRecord::first(member, options.members, options.regions),
+      node.epoch);
   node.up = false;
   for (const auto& client : clients_) client->broken[member] = client->linked[member] != 0 ? 1 : 0;
 }

@@ -116,7 +116,8 @@ const mirror::View kTwo{{5, 2}, 0b011};
 TEST_CASE("seat: a promise outlives the server, and lower terms are refused by the next one") {
   World world;
   CHECK_FALSE(world.seat->taken());
-  REQUIRE(world.claim(5) != 0);
+  REQUIRE(world.seat->view(world.claim(5), kAll, kAll, {}) == 0);
+  REQUIRE(world.keep() == 0);
   world.seat = world.start();
   CHECK(world.seat->taken());
   CHECK_FALSE(world.seat->serves(1));
@@ -137,10 +138,26 @@ TEST_CASE("seat: a claim of another group, or shape, does not fit") {
 TEST_CASE("seat: a storage whose first record cannot be written becomes no member") {
   World world;
   world.store->fails = true;
-  CHECK(world.claim(5) == 0);
+  const auto session = world.claim(5);
+  REQUIRE(world.seat->view(session, kAll, kAll, {}) == 0);
+  CHECK(world.keep() == EIO);
+  CHECK(world.seat->taken());
+  world.seat->leave(session);
   CHECK_FALSE(world.seat->status());
+  CHECK_FALSE(world.seat->taken());
   world.store->fails = false;
   CHECK(world.claim(5) != 0);
+}
+
+TEST_CASE("seat: a client that leaves before the first view leaves nothing behind") {
+  World world;
+  const auto session = world.claim(5);
+  CHECK(world.seat->taken());
+  CHECK(world.seat->misfit(claim_of(6, 1, 8)) == EEXIST);
+  world.seat->leave(session);
+  CHECK(world.store->image.empty());
+  CHECK_FALSE(world.seat->taken());
+  CHECK(world.seat->misfit(claim_of(6, 1, 8)) == 0);
 }
 
 TEST_CASE("seat: only the newest session is served, and its orders are carried out") {
