@@ -64,6 +64,7 @@ std::uint64_t Journal::log_at(unsigned half) const {
 int Journal::create(std::uint32_t places, const std::array<std::uint8_t, 16>& uuid) {
   uuid_ = uuid;
   homes_.assign(places, {});
+  marks_ = has_mark_room(tier_, places);
   return checkpoint();
 }
 
@@ -101,9 +102,13 @@ int Journal::open(std::uint32_t places) {
   return read_mark(tier_, this->places(), mark_);
 }
 
+/// Older servers open the half that has no mark, so with the first mark both halves are written.
 int Journal::begin() {
   broken_ = 0;
-  return checkpoint();
+  const bool marked = marks_;
+  marks_ = has_mark_room(tier_, places());
+  const int error = checkpoint();
+  return error == 0 && marks_ && !marked ? checkpoint() : error;
 }
 
 int Journal::read_map(std::uint32_t crc) {
@@ -159,7 +164,6 @@ int Journal::apply(const Record& record) {
 
 /// The mark goes before and behind the superblock, see mark.hpp.
 int Journal::checkpoint(std::uint64_t ended_epoch) {
-  marks_ = has_mark_room(tier_, places());
   const std::uint64_t next = version_ + 1;
   int error = marks_ ? write_mark(tier_, places(), {uuid_, next, true}) : 0;
   if (error == 0) error = write_superblock(ended_epoch);

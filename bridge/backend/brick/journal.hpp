@@ -74,7 +74,7 @@ class Journal {
   std::uint32_t written_ = 0;  ///< records in the log
   std::uint32_t map_crc_ = 0;  ///< of the newest superblock
   std::uint64_t last_epoch_ = 0;
-  bool marks_ = false;        ///< the newest superblock is in the mark, too
+  bool marks_ = false;        ///< superblocks are in the mark, too: the newest, and those to come
   std::optional<Mark> mark_;  ///< as open() has found it
   int broken_ = 0;
 };

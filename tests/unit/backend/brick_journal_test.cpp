@@ -410,5 +410,63 @@ TEST_CASE("brick journal: a tier without room has no mark, and gets one when it 
   CHECK(match_of(disks, unmarked, mark) == Match::older_journal);
 }
 
+/// Older servers skip superblocks of a format that they do not know.
+int open_as_older_server(const Disks& disks) {
+  Disks shown;
+  shown.file.cached = disks.file.cached;
+  for (const std::uint64_t half : {0, 1}) {
+    std::uint32_t format = 0;
+    REQUIRE(shown.file.read(half * 4096 + 8, std::as_writable_bytes(std::span{&format, 1})) == 0);
+    const std::vector<std::byte> blank(4096);
+    if (format != 2) REQUIRE(shown.file.write(half * 4096, blank) == 0);
+  }
+  return Journal{shown.file, shown.tier}.open(kPlaces);
+}
+
+TEST_CASE("brick journal: older servers find no map in the journal of a marked tier") {
+  Disks disks;
+  disks.tier.mark.most = 0;
+  run(disks, 7, 50);
+  CHECK(open_as_older_server(disks) == 0);
+  disks.tier.mark.most = kMarkSize;
+  Journal journal{disks.file, disks.tier};
+  REQUIRE(opened(journal) == 0);
+  CHECK(open_as_older_server(disks) == EBADMSG);
+}
+
+TEST_CASE("brick journal: while its server runs, a tier that grows stays without a mark") {
+  Disks disks;
+  disks.tier.mark.most = 0;
+  Journal journal{disks.file, disks.tier};
+  REQUIRE(journal.create(kPlaces, {1}) == 0);
+  disks.tier.mark.most = kMarkSize;
+  REQUIRE(journal.end(7) == 0);
+  CHECK(disks.tier.mark.cached.empty());
+  CHECK(open_as_older_server(disks) == 0);
+}
+
+TEST_CASE("brick journal: after a power cut in the start that marks a tier, both match") {
+  std::mt19937 random{9};
+  constexpr std::uint64_t kCalls = 2 * kCallsToCreate;
+  for (std::uint64_t call = 0; call < 10 * kCalls; ++call) {
+    Disks disks;
+    disks.tier.mark.most = 0;
+    const Run whole = run(disks, 7, kBatches);
+    disks.tier.mark.most = kMarkSize;
+    disks.power.calls_left = call % kCalls;
+    try {
+      Journal journal{disks.file, disks.tier};
+      if (opened(journal) == 0) FAIL("there are fewer calls");
+    } catch (const PowerCut&) {
+    }
+    disks.power.calls_left = ~std::uint64_t{0};
+    disks.cut(random);
+    Journal journal{disks.file, disks.tier};
+    REQUIRE(opened(journal) == 0);
+    CHECK(state_of(journal) == whole.acknowledged);
+    CHECK(open_as_older_server(disks) == EBADMSG);
+  }
+}
+
 }  // namespace
 }  // namespace rnbd::brick_journal_test
