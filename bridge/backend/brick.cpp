@@ -138,15 +138,15 @@ tl::expected<void, Failure> read_journal(const BrickParts& parts, std::uint32_t 
   const auto wrong = [&](int error, const std::string& what_to_do) {
     return bad_specification(error, parts.meta, what_to_do);
   };
-  if (parts.begin_new)
-    return wrong(ENOTEMPTY,
-                 "a journal is there; leave 'new' out to open its brick, or move it away to begin "
-                 "with an empty one");
   const int error = file.size() == 0 ? EBADMSG : journal.open(places);
   if (error == EBADMSG)
     return wrong(error,
                  "it is no journal of a brick, or damaged; restore it, or name another one with "
                  "meta=PATH, or remove it and add ',new' to begin with an empty brick");
+  if (parts.begin_new)
+    return wrong(ENOTEMPTY,
+                 "a journal is there; leave 'new' out to open its brick, or move it away to begin "
+                 "with an empty one");
   if (error == ENOSPC)
     return wrong(error, "the tier has become smaller than it was; give it its old size");
   if (error != 0) return wrong(error, std::string{std::strerror(error)} + "; look at its disk");
@@ -174,28 +174,27 @@ tl::expected<void, Failure> open_journal(const BrickParts& parts, std::uint32_t 
   std::optional<brick::Mark> mark;
   int error = brick::read_mark(tier, new_places, mark);
   if (error != 0) return failed(error);
-  // The server died while it made the journal, before anybody could write.
-  const bool begun = mark && mark->version == 1 && mark->to_follow;
-  if (missing && !begun) {
+  if (missing) {
     if (const auto may = may_begin(parts, tier); !may) return may;
-  }
-  if (missing && options.make_files) {
+    if (!options.make_files) return {};
     if (new_places == 0)
       return bad_specification(EINVAL, parts.tier, "a device needs 4K more than 2M for a tier");
-    error = brick::write_mark(tier, new_places, {.version = 1, .to_follow = true});
-    if (error != 0) return failed(error);
-  } else if (missing) {
-    return {};
   }
   auto file = open_part(parts.meta, O_RDWR | (missing ? O_CREAT : 0),
                         "make its directory first, or name another file with meta=PATH", options);
   if (!file) return tl::unexpected(file.error());
   files.meta_file = *std::move(file);
   files.journal = std::make_unique<brick::Journal>(*files.meta_file, tier);
-  const auto read = missing ? tl::expected<void, Failure>{}
-                            : read_journal(parts, places, *files.journal, *files.meta_file);
-  const bool begins = missing || (begun && !read && read.error().error == EBADMSG);
-  if (!begins && !read) return read;
+  // An empty file was just made, or the server died behind that, before anybody could write.
+  bool begins = files.meta_file->size() == 0 && new_places != 0 &&
+                (missing || may_begin(parts, tier).has_value());
+  if (!begins) {
+    const auto read = read_journal(parts, places, *files.journal, *files.meta_file);
+    // The server died behind the first mark, with a part of the journal written.
+    const bool begun = mark && mark->version == 1 && mark->to_follow;
+    begins = begun && !read && read.error().error == EBADMSG;
+    if (!begins && !read) return read;
+  }
   if (!options.make_files) {
     if (begins) files.journal.reset();
     return {};

@@ -166,6 +166,31 @@ begun_new() {
 }
 it "'new' begins with an empty brick, and only once" begun_new
 
+in_vain() {
+  made
+  waits 'make its directory first' ",new,meta=$PWD/absent/journal"
+  mv tier.brick kept
+  waits 'its journal is not there'
+  mv kept tier.brick
+  still_has 7
+}
+it "'new' with a journal that cannot be made changes nothing" in_vain
+
+# The server died between the two files.
+begun_again() {
+  : >tier.brick
+  made
+  still_has 7
+  stop server
+  : >tier.brick
+  waits 'damaged; restore it'
+  serve ,new
+  attach disk0
+  nbdsh <<<"assert h.pread(8 << 20, 0) == bytes(8 << 20)"
+  stop nbdkit
+}
+it "a start that died while it made the journal is repeated with the same words" begun_again
+
 adopted() {
   made
   truncate -s 8M tier # as a script may that makes the tier before each start

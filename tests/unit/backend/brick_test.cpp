@@ -150,25 +150,43 @@ TEST_CASE("brick: a tier with data anywhere gets no new journal unless one says 
   must_open(tier.specification("2M"));
 }
 
-TEST_CASE("brick: a start that died while it made the journal is repeated") {
+/// The server dies behind the file, or behind the first mark with some of the journal written.
+TEST_CASE("brick: a start that died while it made the journal is repeated with the same words") {
   const Tier tier{1};
   const std::string journal = tier.path() + ".brick";
-  const auto die = [&] {
-    brick::DiskFile file{rtrs::OwnedFd{open(tier.path().c_str(), O_RDWR | O_CLOEXEC)}};
-    REQUIRE(brick::write_mark(file, 1, {.version = 1, .to_follow = true}) == 0);
+  const auto leave_journal = [&](std::uintmax_t size) {
+    std::ofstream{journal, std::ios::trunc};
+    std::filesystem::resize_file(journal, size);
   };
-  die();
-  must_open(tier.specification("2M"));
+  const auto mark = [&] {
+    brick::DiskFile file{rtrs::OwnedFd{open(tier.path().c_str(), O_RDWR | O_CLOEXEC)}};
+    REQUIRE(brick::write_mark(file, 1, {.uuid = {5}, .version = 1, .to_follow = true}) == 0);
+  };
+  for (const std::string words : {"2M", "2M,new"}) {
+    leave_journal(0);
+    must_open(tier.specification(words));
+    must_open(tier.specification("2M"));
+    for (const std::uintmax_t size : {0, 8192, 20000}) {
+      mark();
+      leave_journal(size);
+      must_open(tier.specification(words));
+      must_open(tier.specification("2M"));
+    }
+  }
+  leave_journal(0);
+  check_refused(tier.specification("2M"), EBADMSG, "damaged");
+  leave_journal(8192);
+  check_refused(tier.specification("2M,new"), EBADMSG, "damaged");
+  mark();
   std::filesystem::remove(journal);
   check_refused(tier.specification("2M"), ENOENT, "its journal is not there");
-  for (const auto size : {0, 8192, 20000}) {
-    die();
-    std::ofstream{journal, std::ios::trunc};
-    std::filesystem::resize_file(journal, static_cast<std::uintmax_t>(size));
-    must_open(tier.specification("2M"));
-  }
-  std::ofstream{journal, std::ios::trunc};
-  check_refused(tier.specification("2M"), EBADMSG, "damaged");
+}
+
+TEST_CASE("brick: 'new' with a journal that cannot be made leaves the mark of the tier") {
+  const Tier tier{1};
+  must_open(tier.specification("2M"));
+  check_refused(tier.specification("2M,new,meta=/nowhere/journal"), ENOENT, "make its directory");
+  must_open(tier.specification("2M"));
 }
 
 TEST_CASE("brick: a tier has one server") {
