@@ -19,13 +19,12 @@ WINDOW = 24  # units of a place that many requests go to
 class Load:
     """All clients of a world."""
 
-    def __init__(self, history, layout, dice, torn_when_leaving=False, places=5, pause=0.01,
+    def __init__(self, history, layout, dice, places=5, pause=0.01,
                  erases=True):
         self.history, self.layout, self.dice = history, layout, dice
         # ext4 writes all of a file when a hole is punched, so that a power cut finds little to lose.
         self.kinds = [kind for kind in KINDS if erases or kind[0] not in ("zero", "trim")]
         self.pause = pause  # seconds between requests, as a mean
-        self.torn_when_leaving = torn_when_leaving
         self.places = [dice.randrange(layout.sectors - WINDOW) for _ in range(places)]
         self.places[0] = layout.sectors - WINDOW
         self.number = contents.FIRST_WRITE
@@ -152,7 +151,6 @@ class Link:
     def __init__(self, load, face, name, depth):
         self.load, self.face, self.name, self.depth = load, face, name, depth
         self.connection = None
-        self.parts = 0  # changes of parts of sectors that are under way
 
     async def run(self):
         while not self.load.stopping:
@@ -175,15 +173,12 @@ class Link:
         until = time.monotonic() + patience
         while not load.stopping and not self.connection.lost and time.monotonic() < until:
             drawn = load.draw(self.connection)
-            part = drawn[1] >= load.layout.sectors and drawn[0] != "read"
-            self.parts += part
             request = await load.ask(self.connection, opening, self.name, *drawn)
-            self.parts -= part
             # Behind an error a little later, so that there are not thousands of them.
             await asyncio.sleep(2 * load.dice.random() * (load.pause if request.ok else 0.15))
 
     def may_leave(self):
-        return self.connection is not None and (self.load.torn_when_leaving or not self.parts)
+        return self.connection is not None
 
     def hang_up(self):
         """In the midst of its requests."""

@@ -8,10 +8,7 @@ import record
 import storage
 
 # Faults that are drawn only where this says so.
-FAULTS_DURING_THE_FIRST_COPY = False  # of a mirror: else it begins when all members are in step
-PARTS_OF_SECTORS_WHEN_LEAVING = False  # a client may hang up while it writes to a part of a sector
 FAULTS_BEFORE_THE_FIRST_WRITE = False  # else a write of each opening has been answered
-MEMBERS_SOON_AFTER_EACH_OTHER = False  # of a mirror: else all have known of the last loss for a while
 
 PATIENCE = 60  # seconds for what takes 5 on a machine that is not busy
 FORGOTTEN = 9  # seconds: the server has forgotten a client that stood still for so long
@@ -63,8 +60,6 @@ class Nemesis:
     async def whole(self):
         """A mirror may lose the next member when the last one is in step."""
         if self.world.members > 1:
-            if not MEMBERS_SOON_AFTER_EACH_OTHER:
-                await asyncio.sleep(2)
             await self.world.in_step()
 
     async def server_is_killed(self):

@@ -39,7 +39,7 @@ class World:
         self.history = record.History(record.World(kind, seed, self.layout.sectors, fine, patience))
         self.disks, self.servers, self.cables, self.faces = [], [], [], []
         self.face = None
-        self.clients = load.Load(self.history, self.layout, self.dice, nemesis.PARTS_OF_SECTORS_WHEN_LEAVING,
+        self.clients = load.Load(self.history, self.layout, self.dice,
                                  erases=kind != "power" or self.dice.random() < 0.3)
         self.connections = self.dice.randint(1, 3)
         self.depth = self.dice.choice((1, 3, 8))
@@ -50,8 +50,7 @@ class World:
         self.hangs = self.dice.choice((2, 2, 7))  # seconds for which storage holds a write
         self.forgets = can_forget and (kind == "power" or self.members > 1 and self.dice.random() < 0.5)
         # The faults begin before the first member's content is copied.
-        self.new_group = (nemesis.FAULTS_DURING_THE_FIRST_COPY and self.members > 1 and
-                          self.dice.random() < 0.5)
+        self.new_group = self.members > 1 and self.dice.random() < 0.5
         self.mode = self.dice.choice(("two-sided", "passive")) if kind == "brick" else None
 
     def told(self):
