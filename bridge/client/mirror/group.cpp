@@ -114,7 +114,7 @@ void Group::inspected(unsigned number, int error) {
   take_in(number);
 }
 
-/// Its part in attaching, or the beginning of its resync.
+/// The member takes part in attaching, or its resync begins.
 void Group::take_in(unsigned number) {
   Membership::Member& member = members_[number];
   member.stage = Stage::claimed;
