@@ -15,7 +15,6 @@ import time
 import client
 import contents
 import load
-import nemesis
 import programs
 import record
 import storage
