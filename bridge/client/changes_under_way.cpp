@@ -38,19 +38,26 @@ std::optional<ChangesUnderWay::Place> ChangesUnderWay::enter(const void* user, s
                                                              const rtrs::Interrupt& interrupt) {
   if (enter_alone()) return kAlone;
   std::unique_lock lock{mutex_};
+  const Change change{user, begin, end, ++arrivals_};
+  const Place place = add(change);
   ++waiting_;
-  const bool free =
-      interruptible_wait(left_, lock, interrupt, [&] { return !must_wait(user, begin, end); });
+  const bool free = interruptible_wait(left_, lock, interrupt, [&] { return !must_wait(change); });
   --waiting_;
-  if (!free) return std::nullopt;
-  return add({user, begin, end});
+  if (free) return place;
+  remove(place);
+  return std::nullopt;
+}
+
+/// Needs the lock.
+void ChangesUnderWay::remove(Place place) {
+  changes_[place] = {};
+  free_.push_back(place);
+  if (waiting_ > 0) left_.notify_all();
 }
 
 void ChangesUnderWay::leave_list(Place place) {
   const std::lock_guard lock{mutex_};
-  changes_[place] = {};
-  free_.push_back(place);
-  if (waiting_ > 0) left_.notify_all();
+  remove(place);
 }
 
 /// The last write that is not listed has left a device with several users.

@@ -13,13 +13,14 @@
 
 namespace rnbd {
 
-/// The writes of a device that are in flight, each with its user.
+/// The writes of a device that are in flight, or wait here for others, each with its user.
 ///
 /// A client that loses one of several connections repeats its unanswered writes on another one.
 /// This program may notice the loss later, so the first copy may still be in flight for the old
 /// user. An overlapping write waits here until that copy has ended or is cancelled (then
-/// rtrs::Request::scope takes over). Live users need no order, because NBD promises none for
-/// overlapping writes.
+/// rtrs::Request::scope takes over). NBD promises no order of overlapping writes. Those of
+/// different users go in the order of their arrival, so that no stream of later ones keeps one
+/// waiting.
 ///
 /// A write of a part of a block reads the block first, and must see every write that is answered
 /// meanwhile. So it counts as a user of its own, see PatchUnderWay.
@@ -46,10 +47,12 @@ class ChangesUnderWay {
   std::optional<Place> try_enter(const void* user, std::uint64_t begin, std::uint64_t end) {
     if (enter_alone()) return kAlone;
     const std::lock_guard lock{mutex_};
-    if (must_wait(user, begin, end)) return std::nullopt;
-    return add({user, begin, end});
+    const Change change{user, begin, end, ++arrivals_};
+    if (must_wait(change)) return std::nullopt;
+    return add(change);
   }
-  /// The same for callers that can wait. None: interrupted.
+  /// The same for callers that can wait. Meanwhile later ones that overlap wait for this one,
+  /// unless their user is the same. None: interrupted.
   std::optional<Place> enter(const void* user, std::uint64_t begin, std::uint64_t end,
                              const rtrs::Interrupt& interrupt);
   /// The write has ended, or is cancelled and counted as such.
@@ -63,6 +66,7 @@ class ChangesUnderWay {
     const void* user = nullptr;
     std::uint64_t begin = 0;  ///< bytes; an empty range overlaps nothing
     std::uint64_t end = 0;
+    std::uint64_t arrival = 0;
   };
 
   static constexpr Place kAlone = UINT32_MAX;  ///< counted, but not listed
@@ -77,14 +81,16 @@ class ChangesUnderWay {
   void leave_alone() {
     if (state_.fetch_sub(1) == (kShared | 1)) wake();
   }
-  bool must_wait(const void* user, std::uint64_t begin, std::uint64_t end) const {
-    if (state_.load() != kShared && user != alone_) return true;
-    for (const Change& change : changes_) {
-      if (begin < change.end && change.begin < end && change.user != user) return true;
+  bool must_wait(const Change& change) const {
+    if (state_.load() != kShared && change.user != alone_) return true;
+    for (const Change& other : changes_) {
+      if (other.user == change.user || other.arrival > change.arrival) continue;
+      if (change.begin < other.end && other.begin < change.end) return true;
     }
     return false;
   }
   Place add(const Change& change);
+  void remove(Place place);
   void leave_list(Place place);
   void wake();
 
@@ -96,6 +102,7 @@ class ChangesUnderWay {
   unsigned waiting_ = 0;            ///< guarded by mutex_
   std::vector<const void*> users_;  ///< guarded by mutex_
   const void* alone_ = nullptr;     ///< the user of the unlisted writes; guarded by mutex_
+  std::uint64_t arrivals_ = 0;      ///< guarded by mutex_
   std::vector<Change> changes_;     ///< by place; guarded by mutex_
   std::vector<Place> free_;         ///< guarded by mutex_
 };

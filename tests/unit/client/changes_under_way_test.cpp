@@ -4,6 +4,7 @@
 #include <doctest/doctest.h>
 
 #include <atomic>
+#include <optional>
 #include <thread>
 #include <vector>
 
@@ -12,6 +13,12 @@ namespace {
 
 const rtrs::Interrupt never{[](void*) { return false; }, nullptr};
 const rtrs::Interrupt at_once{[](void*) { return true; }, nullptr};
+
+/// An interrupt that asks a function, which must outlive it.
+template <class Ask>
+rtrs::Interrupt asking(Ask& ask) {
+  return {[](void* context) { return (*static_cast<Ask*>(context))(); }, &ask};
+}
 
 TEST_CASE("changes under way: what overlaps another user's has to wait, by a byte or as a whole") {
   ChangesUnderWay changes;
@@ -189,6 +196,56 @@ TEST_CASE("changes under way: a patch that gave up keeps nobody out") {
   REQUIRE(alone);
   CHECK_FALSE(PatchUnderWay(changes, 0, 4096, at_once).entered());
   CHECK(changes.try_enter(&user, 0, 4096));
+}
+
+TEST_CASE("changes under way: a patch enters although writes of its block never end") {
+  ChangesUnderWay changes;
+  const int user = 0;
+  changes.add_user(&user);
+  const PatchUnderWay elsewhere{changes, 4096, 8192, never};
+  auto inside = changes.try_enter(&user, 0, 4096);
+  int rounds = 0;
+  // The patch waits when it asks this. Each write begins before the last one ends.
+  auto write_on = [&] {
+    const auto next = changes.try_enter(&user, 0, 4096);
+    if (inside) changes.leave(*inside);
+    inside = next;
+    return ++rounds == 3;
+  };
+  const PatchUnderWay patch{changes, 0, 4096, asking(write_on)};
+  CHECK(patch.entered());
+  CHECK_FALSE(inside);
+}
+
+TEST_CASE("changes under way: a write enters although patches of its block never end") {
+  ChangesUnderWay changes;
+  const int user = 0;
+  changes.add_user(&user);
+  std::optional<PatchUnderWay> oldest;
+  oldest.emplace(changes, 0, 4096, never);
+  std::atomic<bool> newest_waits{false};
+  std::atomic<bool> newest_entered{false};
+  auto in_newest = [&] {
+    newest_waits = true;
+    return false;
+  };
+  // The write waits when the newest patch comes, and both do when the oldest patch ends.
+  std::thread newest;
+  auto in_write = [&] {
+    if (newest_waits) oldest.reset();
+    if (newest.joinable()) return false;
+    newest = std::thread{[&] {
+      const PatchUnderWay patch{changes, 0, 4096, asking(in_newest)};
+      newest_entered = patch.entered();
+    }};
+    return false;
+  };
+  const auto place = changes.enter(&user, 0, 4096, asking(in_write));
+  REQUIRE(place);
+  CHECK_FALSE(newest_entered);
+  changes.leave(*place);
+  newest.join();
+  CHECK(newest_entered);
 }
 
 TEST_CASE("changes under way: a patch is alone in its block at all times") {
