@@ -113,7 +113,8 @@ class ChangesUnderWay {
 /// Threads: each patch has one.
 class PatchUnderWay {
  public:
-  /// Waits until the block [begin, end) is free, and keeps out nobody meanwhile.
+  /// Waits for older changes of the block [begin, end), and for all older ones that are not listed:
+  /// nobody knows their bytes. Later changes of the block wait meanwhile.
   PatchUnderWay(ChangesUnderWay& changes, std::uint64_t begin, std::uint64_t end,
                 const rtrs::Interrupt& interrupt);
   ~PatchUnderWay();
