@@ -10,11 +10,6 @@
 #include "bridge/client/whole_extents.hpp"
 
 namespace rnbd {
-namespace {
-
-using wire::IoOperation;
-
-}  // namespace
 
 RemoteDevice::RemoteDevice(std::shared_ptr<Session> session,
                            std::shared_ptr<Session::Mapping> mapping, bool read_only)
@@ -77,7 +72,7 @@ int RemoteDevice::read(std::uint64_t offset, rtrs::MutableBytes data, const Inte
   if (!inside(offset, data.size())) return EINVAL;
   if (data.empty()) return 0;
   if (geometry().is_aligned(offset, data.size())) {
-    return run({.operation = IoOperation::read,
+    return run({.operation = wire::IoOperation::read,
                 .offset = offset,
                 .length = data.size(),
                 .into = data.data()},
@@ -91,7 +86,7 @@ int RemoteDevice::read(std::uint64_t offset, rtrs::MutableBytes data, const Inte
   if (int error = read_partial(offset, part(offset, parts.head_end), interrupt)) return error;
   if (parts.middle_end > parts.head_end) {
     rtrs::MutableBytes middle = part(parts.head_end, parts.middle_end);
-    if (int error = run({.operation = IoOperation::read,
+    if (int error = run({.operation = wire::IoOperation::read,
                          .offset = parts.head_end,
                          .length = middle.size(),
                          .into = middle.data()},
@@ -108,7 +103,7 @@ int RemoteDevice::read_partial(std::uint64_t offset, rtrs::MutableBytes data,
   if (data.empty()) return 0;
   const std::uint64_t start = geometry().round_down(offset);
   std::vector<std::byte> block(geometry().round_up(offset + 1) - start);
-  int error = run({.operation = IoOperation::read,
+  int error = run({.operation = wire::IoOperation::read,
                    .offset = start,
                    .length = block.size(),
                    .into = block.data()},
@@ -122,7 +117,7 @@ int RemoteDevice::write(std::uint64_t offset, rtrs::ConstBytes data, bool fua,
   if (int error = check_change(offset, data.size())) return error;
   if (data.empty()) return 0;
   if (int error = claim(interrupt)) return error;
-  const Transfer transfer{.operation = IoOperation::write,
+  const Transfer transfer{.operation = wire::IoOperation::write,
                           .offset = offset,
                           .length = data.size(),
                           .from = data.data(),
@@ -154,8 +149,8 @@ int RemoteDevice::write_parts(const Transfer& whole, const Interrupt& interrupt)
     middle.offset = parts.head_end;
     middle.length = parts.middle_end - parts.head_end;
     middle.from = at(parts.head_end);
-    int error = whole.operation == IoOperation::write ? run_change(middle, interrupt)
-                                                      : zero_blocks(middle, interrupt);
+    int error = whole.operation == wire::IoOperation::write ? run_change(middle, interrupt)
+                                                            : zero_blocks(middle, interrupt);
     if (error != 0) return error;
   }
   if (int error =
@@ -175,7 +170,7 @@ int RemoteDevice::patch(std::uint64_t offset, std::uint64_t length, const std::b
   const PatchUnderWay alone{mapping_->changes, start, start + block.size(), interrupt};
   if (!alone.entered()) return EINTR;
   if (mapping_->in_doubt.load(std::memory_order_relaxed)) return EIO;
-  Transfer transfer{.operation = IoOperation::read,
+  Transfer transfer{.operation = wire::IoOperation::read,
                     .offset = start,
                     .length = block.size(),
                     .into = block.data(),
@@ -188,14 +183,14 @@ int RemoteDevice::patch(std::uint64_t offset, std::uint64_t length, const std::b
   } else {
     std::memset(changed, 0, length);
   }
-  transfer.operation = IoOperation::write;
+  transfer.operation = wire::IoOperation::write;
   transfer.from = block.data();
   transfer.fua = fua;
   return run(transfer, interrupt);
 }
 
 int RemoteDevice::flush(const Interrupt& interrupt) {
-  Transfer transfer{.operation = IoOperation::flush};
+  Transfer transfer{.operation = wire::IoOperation::flush};
   Begun begun;
   if (int error = begin(transfer, begun)) return error;
   return end(transfer, begun, run(transfer, interrupt));
@@ -208,7 +203,7 @@ int RemoteDevice::discard(std::uint64_t offset, std::uint64_t length, bool fua,
   const BlockParts parts = whole_blocks_at_end(geometry(), offset, length);
   if (parts.middle_end <= parts.head_end) return 0;
   if (int error = claim(interrupt)) return error;
-  return run_change({.operation = IoOperation::discard,
+  return run_change({.operation = wire::IoOperation::discard,
                      .offset = parts.head_end,
                      .length = parts.middle_end - parts.head_end,
                      .fua = fua},
@@ -221,7 +216,7 @@ int RemoteDevice::write_zeroes(std::uint64_t offset, std::uint64_t length, ZeroO
   if (options.fast && !geometry().fast_zero) return EOPNOTSUPP;
   if (length == 0) return 0;
   if (int error = claim(interrupt)) return error;
-  return write_any({.operation = IoOperation::write_zeroes,
+  return write_any({.operation = wire::IoOperation::write_zeroes,
                     .offset = offset,
                     .length = length,
                     .fua = options.fua,
@@ -235,7 +230,7 @@ int RemoteDevice::zero_blocks(const Transfer& transfer, const Interrupt& interru
   int error = run_change(transfer, interrupt);
   if (error != EOPNOTSUPP || transfer.fast) return error;
   Transfer data = transfer;
-  data.operation = IoOperation::write;
+  data.operation = wire::IoOperation::write;
   data.from = nullptr;
   return run_change(data, interrupt);
 }

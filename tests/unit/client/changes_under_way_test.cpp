@@ -195,7 +195,16 @@ TEST_CASE("changes under way: a patch that gave up keeps nobody out") {
   const auto alone = changes.try_enter(&user, 0, 4096);
   REQUIRE(alone);
   CHECK_FALSE(PatchUnderWay(changes, 0, 4096, at_once).entered());
-  CHECK(changes.try_enter(&user, 0, 4096));
+  changes.leave(*alone);
+  // The patch is no user any more: the next write is not listed, so another user's waits for it
+  // anywhere.
+  const auto next = changes.try_enter(&user, 8192, 12288);
+  REQUIRE(next);
+  const int other = 0;
+  changes.add_user(&other);
+  CHECK_FALSE(changes.try_enter(&other, 1 << 20, 1 << 21));
+  changes.leave(*next);
+  CHECK(changes.try_enter(&other, 0, 4096));
 }
 
 TEST_CASE("changes under way: a patch enters although writes of its block never end") {
