@@ -174,6 +174,66 @@ switched() {
 }
 it "a device's name that leads to another device is told, and the next client gets that one" switched
 
+# serve_hanging ARGUMENTS...: a server with an export of the file image, whose status hangs.
+serve_hanging() {
+  local server_command=("${server_command[@]}")
+  local library=${RNBD_HANGING_OPEN:-$build_dir/tests/integration/libhanging_open.so}
+  [[ -e $library ]] || skip "there is no $library"
+  [[ -z $sanitizer ]] || skip "the sanitizer's library would have to be loaded first"
+  truncate -s 1M image
+  server_command=(env "LD_PRELOAD=$library" "${server_command[@]}")
+  start_server --export "disk0=$PWD/image" "$@"
+  touch image.hangs
+  wait_for_line server.log "the status of $PWD/image hangs"
+}
+
+leaves() {
+  serve_hanging
+  kill -TERM "${pid[server]}"
+  wait_end server $((20 * slow)) || fail "it still runs"
+  ((status == 0))
+  says server.log 'hangs.* is abandoned'
+}
+it "a path that hangs cannot keep the server from ending" leaves
+
+# has_open PATTERN NUMBER: the server has descriptors of as many such files.
+has_open() {
+  (($(find "/proc/${pid[server]}/fd" -lname "$1" -printf '%l\n' | sort -u | wc -l) == $2))
+}
+
+# open_each FILE...: a session for each, which opens it and stays.
+open_each() {
+  exec /usr/bin/python3 -c "
+import sys, threading
+sys.path.insert(0, '$source_dir/tests/integration')
+from raw_peer import *
+def hold(name):
+    session = Session($port)
+    session.open(name.encode())
+    session.expect_close()
+for name in sys.argv[1:]: threading.Thread(target=hold, args=[name]).start()
+" "$@"
+}
+
+all_but_one() {
+  mkdir images
+  local hung=(stuck{1..15})
+  truncate -s 1M images/healthy "${hung[@]/#/images/}"
+  serve_hanging --search-path "$PWD/images" --heartbeat 60s
+  local each
+  for each in "${hung[@]}"; do touch "images/$each.hangs"; done
+  export RAW_PEER_TIMEOUT=100
+  spawn user open_each healthy
+  eventually 10 has_open '*/healthy' 1
+  spawn askers open_each "${hung[@]}"
+  eventually 10 has_open '*/stuck*' 15
+  kill_hard user
+  eventually 10 has_open '*/healthy' 0
+  kill_hard askers
+  rm image.hangs images/*.hangs
+}
+it "a path that hangs takes no thread from files that are opened and closed" all_but_one
+
 # restarted: the server ends, and begins again with the same exports.
 restarted() {
   stop server

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Preloaded into rnbd-server: opening a file FILE hangs as long as there is a FILE.hangs beside it,
-// as a mount whose server is away does. No file system here can be made to.
+// Preloaded into rnbd-server: opening a file FILE, or asking for its status, hangs as long as there
+// is a FILE.hangs beside it, as a mount whose server is away does. No file system here can be made
+// to.
 #include <dlfcn.h>
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <climits>
 #include <cstdarg>
+#include <cstdio>
 #include <string>
 
 namespace {
@@ -66,4 +69,13 @@ extern "C" int __open_2(const char* path, int flags) {
 extern "C" int __openat_2(int directory, const char* path, int flags) {
   hang_at(directory, path);
   return next<int(int, const char*, int)>("__openat_2")(directory, path, flags);
+}
+
+/// Scripts cannot see from outside that it hangs, so it says so.
+extern "C" int stat(const char* path, struct stat* status) {
+  if (::access((std::string{path} + ".hangs").c_str(), F_OK) == 0) {
+    ::dprintf(STDERR_FILENO, "the status of %s hangs\n", path);
+    hang(path);
+  }
+  return next<int(const char*, struct stat*)>("stat")(path, status);
 }

@@ -23,8 +23,9 @@ constexpr std::chrono::seconds kSuspicious{5};
 }  // namespace
 
 struct BlockingPool::Impl {
-  /// One more than may hang. They come when they are needed, which is seldom.
-  nbd::CallPool threads{OpenLines::kMostHung + 1};
+  /// Threads come when they are needed, which is seldom. One is left when all the OPENs hang that
+  /// may, and the look at the paths of exports, too.
+  nbd::CallPool threads{OpenLines::kMostHung + 2};
   boost::asio::thread_pool recorder{1};
   boost::asio::thread_pool watch{1};  ///< over the recorder
 

@@ -330,6 +330,7 @@ void stop(std::unique_ptr<rtrs::Server> server, BlockServer& handler, ExportCata
                        " hangs in a backend, or in the state directory, and is abandoned");
     leave(0);
   }
+  // A look at a path may hang here with its mount, until kLeaveWithin is over.
   pool.reset();
   handler.close_queues();
   server.reset();
