@@ -139,6 +139,21 @@ searched() {
 }
 it "a file of the search path that is deleted is critical while a client has it open" searched
 
+of_one_name() {
+  mkdir images
+  truncate -s 1M images/vm1 other
+  : >conf
+  serve --config "$PWD/conf" --search-path "$PWD/images" --metrics 0
+  hold vm1
+  rm images/vm1
+  printf '%s\n' '[export.vm1]' "path = \"$PWD/other\"" >conf
+  "${ctl_command[@]}" "$PWD/root/run/rnbd-server/control" reload
+  finds '^CRITICAL: export vm1: its file below the search path was deleted or replaced'
+  limited curl -sf "$(grep -oE 'http://[^ ]+/metrics' server.log)" >page
+  says page '^rnbd_export_displaced\{export="vm1"\} 1$'
+}
+it "an export that a reload adds hides no deleted file of the same name" of_one_name
+
 covered() {
   ((EUID == 0)) || skip "only root can mount a file system"
   mkdir folder other

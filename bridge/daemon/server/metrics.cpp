@@ -88,7 +88,7 @@ void add_exports(Exposition& page, const ExportCatalogue& catalogue, const Sessi
               "1: its path leads to other storage than clients have, or nowhere.");
   std::map<std::string, bool> displaced;  // users' own directories may have files of one name
   for (const ExportStatus& each : catalogue.displaced_files()) displaced[each.name] = true;
-  for (const ExportStatus& each : exports) displaced[each.name] = !each.displaced.empty();
+  for (const ExportStatus& each : exports) displaced[each.name] |= !each.displaced.empty();
   for (const auto& [name, is] : displaced)
     page.sample({{"export", name}}, std::uint64_t{is ? 1U : 0U});
   page.family("export_size_bytes", MetricType::gauge, "Its size; 0 while it waits.");

@@ -12,9 +12,16 @@
 namespace rnbd {
 
 std::vector<Displacements::Line> Displacements::look(const std::vector<ExportStatus>& exports) {
+  // An export and a deleted file of the search path may have the same name.
+  std::map<std::string, const ExportStatus*> by_name;
+  for (const ExportStatus& status : exports) {
+    const auto [known, is_new] = by_name.try_emplace(status.name, &status);
+    if (!is_new && known->second->displaced.empty()) known->second = &status;
+  }
   std::vector<Line> lines;
   std::map<std::string, std::string> now;
-  for (const ExportStatus& status : exports) {
+  for (const auto& [unused, each] : by_name) {
+    const ExportStatus& status = *each;
     if (!status.displaced.empty()) now[status.name] = status.displaced;
     const auto before = told_.find(status.name);
     const std::string known = before != told_.end() ? before->second : "";

@@ -39,6 +39,18 @@ TEST_CASE(
   CHECK(displacements.look({status_of("it was deleted", true)}).size() == 1);
 }
 
+TEST_CASE("a deleted file of the search path that has the name of an export is told once") {
+  const ExportStatus there = status_of(""), deleted = status_of("it was deleted");
+  for (const auto& both : {std::vector{there, deleted}, std::vector{deleted, there}}) {
+    Displacements displacements;
+    const auto told = displacements.look(both);
+    REQUIRE(told.size() == 1);
+    CHECK(told[0].text == "export 'disk0': it was deleted");
+    CHECK(displacements.look(both).empty());
+    CHECK(displacements.look({there}).size() == 1);
+  }
+}
+
 TEST_CASE("a look that hangs is not begun twice") {
   ExportCatalogue catalogue{{}};
   std::vector<std::function<void()>> begun;
