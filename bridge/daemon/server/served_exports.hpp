@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Which storage each export was served from, in the state directory: after a restart of the server
-// its path may lead to other storage, and nothing else tells the operator.
+// The storage that each export was served from, in the state directory. After a restart of the
+// server its path may lead to other storage, and nothing else tells the operator.
 #pragma once
 
 #include <memory>
