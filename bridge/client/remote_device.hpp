@@ -40,6 +40,8 @@ class RemoteDevice final : public Disk {
   bool shares(const RemoteDevice& other) const { return mapping_ == other.mapping_; }
   /// Counts the sessions with the server. Facts that an earlier one has confirmed may be outdated.
   std::uint64_t era() const { return session_->era().number; }
+  /// True if the server has another device, or writer, in its place: all requests fail for good.
+  bool lost() const { return session_->known_of(*mapping_).lost; }
   /// A one-sided write of unknown fate may still land. No user may write until the device is
   /// closed.
   void distrust() { mapping_->in_doubt = true; }

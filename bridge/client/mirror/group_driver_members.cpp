@@ -100,7 +100,9 @@ void GroupDriver::lost(unsigned number) {
 void GroupDriver::check_links(Clock::time_point now) {
   for (unsigned i = 0; i < members_.size(); ++i) {
     if (!members_[i].session.is_lost(now)) continue;
-    members_[i].link->set_trouble("no path to it works any more");
+    members_[i].link->set_trouble(members_[i].session.has_lost_device()
+                                      ? "its disk was opened by another client, or replaced"
+                                      : "no path to it works any more");
     lost(i);
   }
 }

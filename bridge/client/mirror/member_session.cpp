@@ -92,6 +92,7 @@ bool MemberSession::holds(std::uint64_t operation) const {
 
 bool MemberSession::is_lost(Clock::time_point now) {
   if (!is_open()) return false;
+  if (has_lost_device()) return true;
   const Session& session = *open_->session;
   if (session.alive() && session.has_path()) {
     without_path_.reset();

@@ -70,8 +70,11 @@ class MemberSession {
   bool is_current(const Task& task) const { return is_open() && task.epoch == epoch_; }
   /// True if a command of that operation is on its way.
   bool holds(std::uint64_t operation) const;
-  /// True if it has ended, or has had no path for so long that the member counts as lost.
+  /// True if it has ended, has lost its device, or has had no path for so long that the member
+  /// counts as lost.
   bool is_lost(Clock::time_point now);
+  /// While it is open.
+  bool has_lost_device() const { return open_->device->lost(); }
   /// The latency of its fastest path; Duration::max(): not known.
   rtrs::Duration latency() const;
 
