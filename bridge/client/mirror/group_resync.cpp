@@ -40,6 +40,9 @@ void Group::resync(unsigned member) {
     }
     case Stage::asking:
     case Stage::inheriting:
+      // Members that joined since then know it, too.
+      if (returning.asked != 0 && (returning.asked & in_step()) == 0)
+        return members_.ask(member, returning.stage);
       returning.asked = static_cast<MemberSet>(returning.asked & in_step());
       if (returning.asked != 0 || members_.proposes()) return;
       if (returning.stage == Stage::inheriting) {

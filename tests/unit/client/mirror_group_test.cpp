@@ -357,6 +357,31 @@ TEST_CASE("mirror group: a region that cannot be read does not hold up the copie
   CHECK(world.host.dropped.empty());
 }
 
+TEST_CASE("mirror group: what a member lacks is asked anew when those who were asked are lost") {
+  World world;
+  world.attach();
+  for (const unsigned away : {2U, 1U}) {
+    world.group.link_down(away);
+    for (unsigned i = 0; i < away; ++i) world.answer(Order::view, i);
+  }
+  REQUIRE(world.group.in_step() == 0b001);
+  world.group.link_up(1, false);
+  world.answer_claim(1, World::claimed(false, {}));
+  world.answer_maps(0);
+  world.answer(Order::flush, 1);
+  world.answer_maps(0);
+  REQUIRE(world.host.newest(Order::view, 1).view.set == 0b011);
+  world.group.link_up(2, false);
+  world.answer_claim(2, World::claimed(false, {}));
+  REQUIRE(world.host.count(Order::maps, 0) == 3);
+  for (unsigned i = 0; i < 2; ++i) world.answer(Order::view, i);
+  world.group.link_down(0);
+  world.answer(Order::view, 1);
+  REQUIRE(world.group.in_step() == 0b010);
+  CHECK(world.host.count(Order::maps, 1) == 1);
+  CHECK(world.host.count(Order::flush, 2) == 0);  // it does not join before the answer
+}
+
 TEST_CASE("mirror group: the last member in step is not discarded") {
   World world;
   world.attach();
