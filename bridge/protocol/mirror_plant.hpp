@@ -33,7 +33,8 @@ namespace rnbd::mirror {
   X(ghost_rejoin, "late copies of a member's older session are carried out")                      \
   X(join_no_flush, "a returning member joins before it is flushed")                               \
   X(first_view_of_all, "members of a new group count as in step before they have got a copy")     \
-  X(overwrite_unasked, "the data on a disk that is new in the group are overwritten")
+  X(overwrite_unasked, "the data on a disk that is new in the group are overwritten")             \
+  X(rise_unclaimed, "a view is proposed to members that have not promised its term")
 
 #define PLANTS RNBD_MIRROR_PLANTS
 #include "rdma/plant_table.inc"

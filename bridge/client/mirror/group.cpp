@@ -32,7 +32,7 @@ void Group::lose(unsigned member, bool drop) {
   const bool was_joining = members_[member].stage >= Stage::emptying;
   members_.forget(member);
   operations_.forget(member);
-  if (activity_.lost(member)) cooled();
+  const bool has_cooled = activity_.lost(member);
   if (drop) host_.drop(member);
   if (members_.phase() == Phase::attaching) {
     if (was_claimed) restart();
@@ -42,7 +42,7 @@ void Group::lose(unsigned member, bool drop) {
   if (has(base, member)) propose(without(base, member), {});
   if (is_over()) return;
   settle_all();
-  if (was_joining) start_queued();
+  if (was_joining || has_cooled) start_queued();
   work();
 }
 
@@ -98,6 +98,7 @@ void Group::answer(const Answer& answer) {
 }
 
 void Group::claimed(unsigned number, const Answer& answer) {
+  if (members_[number].stage == Stage::in_step) return claimed_anew(number, answer);
   const bool attaching = members_.phase() == Phase::attaching;
   if (answer.error != 0) {
     if (answer.error != ESTALE) return lose(number, true);
@@ -106,6 +107,11 @@ void Group::claimed(unsigned number, const Answer& answer) {
   }
   members_[number].claimed = answer.claimed;
   if (!members_.inspect(number)) take_in(number);
+}
+
+void Group::claimed_anew(unsigned number, const Answer& answer) {
+  if (answer.error != 0 || !members_.granted(number, answer.claimed)) return lose(number, true);
+  work();
 }
 
 void Group::inspected(unsigned number, int error) {

@@ -75,6 +75,7 @@ class Group {
   // Members.
   void lose(unsigned member, bool drop);
   void claimed(unsigned member, const Answer& answer);
+  void claimed_anew(unsigned member, const Answer& answer);
   void inspected(unsigned member, int error);
   void take_in(unsigned member);
   void begin_resync(unsigned member);

@@ -17,10 +17,8 @@ void Group::work() {
     if (!members_.sent().has_flush()) members_.post(mending_.member, Order::flush, {});
     return;
   }
-  if (members_.must_rise()) {
-    members_.rise();
-    return propose(in_step(), {});
-  }
+  // A member refuses to cool with an older term than it has promised.
+  if (members_.must_rise() && activity_.idle() && members_.rise()) return propose(in_step(), {});
   for (unsigned i = 0; i < options_.members; ++i) resync(i);
   const std::uint32_t region = unequal_.next(0);
   if (region >= options_.regions || members_.gate_closed()) return;
@@ -88,7 +86,7 @@ void Group::copy_next(unsigned member) {
 
 /// Operations that are under way may be about regions of the logs, too.
 void Group::cool() {
-  if (members_.gate_closed() || !activity_.idle()) return;
+  if (members_.gate_closed() || members_.must_rise() || !activity_.idle()) return;
   const MemberSet flushing =
       RNBD_MIRROR_PLANTED(al_clear_early) ? bit(std::countr_zero(in_step())) : in_step();
   if (!activity_.begin(unequal_, flushing)) return;

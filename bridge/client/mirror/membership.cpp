@@ -209,9 +209,33 @@ std::optional<Attachment> Membership::first_view(MemberSet present) const {
   return found;
 }
 
-void Membership::rise() {
-  for (const Member& member : members_) term_ = std::max(term_, member.claimed.promised + 1);
-  seq_ = 0;
+bool Membership::rise() {
+  if (term_ == confirmed_.id.term) {
+    for (const Member& member : members_) term_ = std::max(term_, member.claimed.promised + 1);
+    seq_ = 0;
+    for (unsigned i = 0; i < options_.members; ++i)
+      if (has(must_promise(), i)) post(i, Order::claim, {});
+  }
+  return must_promise() == 0;
+}
+
+/// A session can outlive its server. If the power has lasted since the view, all answered writes
+/// are there, and if no other view came, no other client has changed them.
+bool Membership::granted(unsigned member, const Claimed& answer) {
+  if (answer.lost_power || answer.view.id != confirmed_.id) return false;
+  members_[member].claimed.promised = term_;
+  send_view();
+  return true;
+}
+
+/// The next view waits until these members in step have promised its term. Otherwise one of them
+/// may record it, while the others let a client with a lower term attach and write. A member that
+/// joins is not asked: no client can do that with its vote alone.
+MemberSet Membership::must_promise() const {
+  MemberSet set = 0;
+  for (unsigned i = 0; i < options_.members && !RNBD_MIRROR_PLANTED(rise_unclaimed); ++i)
+    if (has(in_step_ & base(), i) && members_[i].claimed.promised != term_) set = with(set, i);
+  return set;
 }
 
 void Membership::begin_history() {
@@ -235,13 +259,19 @@ bool Membership::propose(MemberSet set, const std::vector<RegionMap>& inherit) {
 void Membership::exclude(unsigned member) { begin_view(without(in_step_, member), {}); }
 
 void Membership::begin_view(MemberSet set, const std::vector<RegionMap>& inherit) {
-  pending_ = {.view = {{term_, ++seq_}, set}, .active = true};
+  pending_ = {.view = {{term_, ++seq_}, set}, .inherit = inherit, .active = true};
+  send_view();
+}
+
+void Membership::send_view() {
+  if (!pending_.active || must_promise() != 0) return;
+  const MemberSet set = pending_.view.set;
   for (unsigned i = 0; i < options_.members; ++i) {
     if (!has(set, i)) continue;
     Command order;
     order.view = pending_.view;
     order.confirmed = size(set) == 1 ? pending_.view : confirmed_;  // in force once it is recorded
-    order.inherit = inherit;
+    order.inherit = pending_.inherit;
     post(i, Order::view, {.view = pending_.view.id}, std::move(order));
   }
 }
@@ -265,6 +295,7 @@ void Membership::commit() {
       members_[i].stage = Stage::up;
     if (!has(in_step_, i)) continue;
     members_[i].stage = Stage::in_step;
+    members_[i].claimed.promised = term_;
     Command order;
     order.view = confirmed_;
     post(i, Order::confirm, {}, std::move(order));

@@ -118,9 +118,13 @@ class Membership {
   std::optional<Attachment> attachment(bool hurry);
   /// Views are numbered from here on.
   void begin_views(std::uint32_t before) { seq_ = before; }
-  /// The term is above all that members know from now on.
-  void rise();
-  /// Likewise, and a history of its own begins.
+  /// The term is above all that members know from now on, and those in step are claimed anew with
+  /// it. True: all of them have granted that, and a view of this term can be proposed.
+  bool rise();
+  /// A member in step has granted the new claim. False: its server was started anew meanwhile, and
+  /// the member is not what it was in the view in force.
+  bool granted(unsigned member, const Claimed& answer);
+  /// The term is above all that members know from now on, and a history of its own begins.
   void begin_history();
 
   // Views.
@@ -136,6 +140,7 @@ class Membership {
  private:
   struct Pending {
     View view{};
+    std::vector<RegionMap> inherit;
     MemberSet acked = 0;
     bool active = false;
   };
@@ -144,7 +149,9 @@ class Membership {
   bool enough(MemberSet kept, const std::vector<MemberSet>& bases) const;
   MemberSet empty_disks(MemberSet present) const;
   std::optional<Attachment> first_view(MemberSet present) const;
+  MemberSet must_promise() const;
   void begin_view(MemberSet set, const std::vector<RegionMap>& inherit);
+  void send_view();
   void commit();
 
   const GroupOptions options_;

@@ -6,6 +6,12 @@
 #include "tests/sim/mirror/mirror_world.hpp"
 
 namespace sim {
+namespace {
+
+constexpr unsigned kSceneSteps = 3000;
+constexpr std::uint64_t kLoneSession = ~std::uint64_t{0};
+
+}  // namespace
 
 /// For a while it is always the same members that are there, so that things come to an end.
 void MirrorWorld::next_scene() {
@@ -49,8 +55,13 @@ void MirrorWorld::lose_power(unsigned member) {
 void MirrorWorld::change_members() {
   clients_.back()->dead = true;
   if (rng.chance(300)) return;
+  leave_out(static_cast<unsigned>(rng.below(options.members)));
+}
+
+/// All others are there.
+void MirrorWorld::leave_out(unsigned member) {
   for (MirrorNode& node : nodes_) node.up = true;
-  stop(static_cast<unsigned>(rng.below(options.members)), false);
+  stop(member, false);
 }
 
 /// Only while another member in step has everything: the rest nobody could bring back.
@@ -159,11 +170,44 @@ void MirrorWorld::fault() {
   }
 }
 
+/// A live group meets a member that lone clients have claimed. Its client ends when another member
+/// knows the view of the higher term, and the next client does not meet that one.
+void MirrorWorld::rise_half_way() {
+  const auto until = [this](const auto& reached) {
+    for (unsigned i = 0; i < kSceneSteps && !reached(); ++i) step(false);
+    return reached();
+  };
+  const auto group = [this]() -> const mirror::Group& { return clients_.back()->group; };
+  const auto claimed = static_cast<unsigned>(rng.below(options.members));
+  for (MirrorNode& node : nodes_) node.up = true;
+  replace_clients();
+  if (!until([&] { return group().whole(); })) return;
+  leave_out(claimed);
+  if (!until([&] { return !mirror::has(group().in_step(), claimed); })) return;
+  mirror::Member& member = *nodes_[claimed].member;
+  member.claim(member.record().promised + rng.between(1, 3), kLoneSession);
+  say("lone clients have claimed member " + std::to_string(claimed));
+  nodes_[claimed].up = true;
+  const std::uint64_t term = group().term();
+  const auto knows = [&](const MirrorNode& node) {
+    return node.member->record().view.id.term > term;
+  };
+  if (!until([&] { return std::ranges::any_of(nodes_, knows); })) return;
+  const auto first = std::ranges::find_if(nodes_, knows) - nodes_.begin();
+  replace_clients();
+  net_.clear();
+  leave_out(static_cast<unsigned>(first));
+  if (rng.chance(700)) stop(claimed, false);
+  until([&] { return group().live(); });
+  for (auto i = rng.below(kSceneSteps / 10); i > 0; --i) step(false);
+  for (MirrorNode& node : nodes_) node.up = true;
+  replace_clients();
+}
+
 /// A client meets one member only, and an operator has it go on with that, unless it may anyway.
 /// The others come later.
 void MirrorWorld::force_one() {
-  for (const auto& client : clients_) client->dead = true;
-  new_client();
+  replace_clients();
   const auto member = static_cast<unsigned>(rng.below(options.members));
   for (unsigned i = 0; i < options.members; ++i) clients_.back()->cut[i] = i == member ? 0 : 1;
   while (!clients_.back()->group.live()) {

@@ -41,6 +41,7 @@ MirrorWorld::MirrorWorld(std::uint64_t seed, bool trace)
            .foreign = rng.pick({0U, 0U, 300U}),
            .steps = rng.pick({300U, 700U, 1500U})};
   if (mood_.scene != 0) mood_.fault = 2;
+  if (options.members > 3) mood_.risen = rng.chance(500);
   const bool is_new = rng.chance(400);
   for (unsigned i = 0; i < options.members; ++i)
     nodes_.push_back(is_new ? new_node(i) : node_in_step(i));
@@ -84,11 +85,18 @@ void MirrorWorld::new_client() {
   say("client " + std::to_string(number) + " begins");
 }
 
+/// The next one begins when none of the others lives any more.
+void MirrorWorld::replace_clients() {
+  for (const auto& client : clients_) client->dead = true;
+  new_client();
+}
+
 void MirrorWorld::run() {
   for (unsigned i = 1; i <= mood_.steps; ++i) {
     step(true);
     if (mood_.scene != 0 && i % mood_.scene == 0) next_scene();
   }
+  if (mood_.risen) rise_half_way();
   heal();
   if (rng.chance(mood_.force)) force_one();
   for (unsigned i = 0; i < kHealingSteps; ++i) {

@@ -139,6 +139,7 @@ class MirrorWorld {
     bool hand_on = false;      ///< one by one: who comes last goes on with who comes next
     unsigned copy = 1000;      ///< that copying may begin
     unsigned force = 0;        ///< that an operator forces one member in the end
+    bool risen = false;        ///< a client ends half-way above another one's term
     unsigned foreign = 0;      ///< that a disk which is new in the group holds data of others
     unsigned steps = 700;
   };
@@ -154,6 +155,7 @@ class MirrorWorld {
   void deliver();
   void execute(Message message);
   bool pulls_from(const mirror::Command& command) const;
+  void rise_half_way();
   void force_one();
   int carry_out(const mirror::Command& command, Values& data, mirror::Answer& answer);
   void end_other_sessions(const mirror::Command& command, unsigned client);
@@ -169,7 +171,9 @@ class MirrorWorld {
   mirror::View newest() const;
   void stop(unsigned member, bool power);
   bool may_lose_power() const;
+  void leave_out(unsigned member);
   void new_client();
+  void replace_clients();
   void heal();
   void allow_overwriting();
   bool healed() const;

@@ -382,6 +382,73 @@ TEST_CASE("mirror group: what a member lacks is asked anew when those who were a
   CHECK(world.host.count(Order::flush, 2) == 0);  // it does not join before the answer
 }
 
+/// Two of three are in step with term 2, and the third one has promised term 5 to others.
+struct Outranked : World {
+  Outranked() {
+    attach();
+    group.link_down(2);
+    for (unsigned i = 0; i < 2; ++i) answer(Order::view, i);
+    group.link_up(2, false);
+    group.answer({.tag = host.newest(Order::claim, 2).tag, .error = ESTALE, .claimed = above()});
+  }
+  static mirror::Claimed above() {
+    mirror::Claimed claimed = World::claimed(false, {});
+    claimed.promised = 5;
+    return claimed;
+  }
+  /// It still is what it was, unless another view is given.
+  void grant(unsigned member, bool lost_power = false, mirror::ViewId view = {1, 2}) {
+    mirror::Claimed claimed = World::claimed(lost_power, {});
+    claimed.promised = 6;
+    claimed.view.id = view;
+    answer_claim(member, claimed);
+  }
+};
+
+TEST_CASE("mirror group: a view of a new term waits until all its members in step promised that") {
+  Outranked world;
+  const auto views = world.host.count(Order::view, 0);
+  CHECK(world.host.newest(Order::claim, 0).term == 6);
+  world.group.submit(mirror::Group::Kind::write, 1, {0, 8});
+  for (unsigned i = 0; i < 2; ++i) world.answer(Order::write, i);
+  CHECK(world.host.ended == std::vector<std::uint64_t>{1});  // the view in force serves meanwhile
+  world.grant(0);
+  CHECK(world.host.count(Order::view, 0) == views);
+  world.grant(1);
+  CHECK(world.host.newest(Order::view, 0).view.id == mirror::ViewId{6, 1});
+  CHECK(world.host.newest(Order::view, 1).view.id == mirror::ViewId{6, 1});
+  for (unsigned i = 0; i < 2; ++i) world.answer(Order::view, i);
+  CHECK(world.host.newest(Order::claim, 2).term == 6);
+}
+
+TEST_CASE("mirror group: without a member the view of a new term waits for those that are left") {
+  Outranked world;
+  const auto views = world.host.count(Order::view, 0);
+  world.group.link_down(1);
+  CHECK(world.host.count(Order::view, 0) == views);
+  world.grant(0);
+  CHECK(world.host.newest(Order::view, 0).view.set == 0b001);
+  CHECK(world.host.newest(Order::view, 0).view.id.term == 6);
+}
+
+TEST_CASE("mirror group: a member that is not what it was when it grants a new claim is lost") {
+  for (const bool power : {false, true}) {
+    Outranked world;
+    world.grant(0);
+    power ? world.grant(1, true) : world.grant(1, false, {4, 1});
+    CHECK(world.host.dropped == std::vector<unsigned>{1});
+    CHECK(world.host.newest(Order::view, 0).view.set == 0b001);
+  }
+}
+
+TEST_CASE("mirror group: regions are not cooled while the term rises") {
+  Outranked world;
+  world.group.submit(mirror::Group::Kind::write, 1, {0, 8});
+  for (unsigned i = 0; i < 2; ++i) world.answer(Order::write, i);
+  for (unsigned i = 0; i < 3; ++i) world.group.cool();
+  CHECK_FALSE(world.host.has(Order::flush));
+}
+
 TEST_CASE("mirror group: the last member in step is not discarded") {
   World world;
   world.attach();
