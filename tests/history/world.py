@@ -71,7 +71,8 @@ class World:
             at += ",direct" if self.direct else ""
             if self.kind == "brick":
                 at = f"brick:{self.layout.size // MEBI // 2}M,file={disk.image}"
-            if number:  # the first one's content is copied to the others
+            # The first member's content is copied to the others, and a brick begins without any.
+            if number or self.kind == "brick":
                 disk.empty(self.layout)
             server = programs.Server(self.directory, self.history, f"server{number}", disk, [("disk", at)],
                                      ["--pull", "on"] if self.pull else [])
