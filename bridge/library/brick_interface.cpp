@@ -42,7 +42,7 @@ struct rtrs_map {
 ///
 /// Threads: any.
 struct rtrs_brick {
-  const rtrs::library::Birthplace birthplace;
+  const rtrs::library::Birthplace birthplace{};
   std::shared_ptr<rnbd::Session> session;
   std::unique_ptr<RemoteBrick> remote;
   std::mutex mutex;  ///< guards the maps

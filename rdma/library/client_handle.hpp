@@ -40,7 +40,7 @@ struct rtrs_client {
   rtrs_client() = default;
   rtrs::library::Submissions* submissions();
 
-  const rtrs::library::Birthplace birthplace_;
+  const rtrs::library::Birthplace birthplace_{};
   rtrs::library::Renewal renewal_;  // outlives the client
   std::unique_ptr<rtrs::Client> client_;
   std::unique_ptr<rtrs::library::CallSlots> slots_;

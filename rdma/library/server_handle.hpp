@@ -44,7 +44,7 @@ struct rtrs_server final : private rtrs::ServerHandler {
   void on_session_down(rtrs::ServerSession& session) override;
   void call_handler(rtrs_request& call) const;
 
-  const rtrs::library::Birthplace birthplace_;
+  const rtrs::library::Birthplace birthplace_{};
   std::vector<std::string> addresses_;  ///< since start()
   rtrs_server_ops ops_;
   void* context_;
