@@ -10,6 +10,7 @@
 #include <signal.h>
 
 #include <array>
+#include <atomic>
 #include <cerrno>
 #include <cstddef>
 #include <cstring>
@@ -224,6 +225,7 @@ class Client {
   struct Submitted;
   /// Operations that have not ended.
   struct UnderWay {
+    std::atomic<bool> used{false};  ///< there have been some
     std::mutex mutex;
     std::set<Submitted*> all;
   };
@@ -263,6 +265,7 @@ class Client {
     // Before the mutex, which nobody may ever unlock in a child of fork().
     if (descriptor() < 0) return errno;
     UnderWay& under_way = *client_.get_deleter().under_way;
+    under_way.used.store(true, std::memory_order_relaxed);
     submitted->registered = client_.get_deleter().under_way;
     {
       const std::lock_guard lock{under_way.mutex};
@@ -285,7 +288,12 @@ class Client {
 
   struct Disconnect {
     void operator()(rtrs_client* client) const {
+      const bool forked = under_way->used && rtrs_fd(client) < 0 && errno == RTRS_FORKED;
       rtrs_disconnect(client);
+      if (forked) {  // the set may be half changed: it is left alone for good
+        [[maybe_unused]] const auto* const left = new std::shared_ptr<UnderWay>{under_way};
+        return;
+      }
       // Enqueued operations belong to us again if their end was not reported.
       for (Submitted* submitted : std::set<Submitted*>{std::move(under_way->all)}) delete submitted;
     }
