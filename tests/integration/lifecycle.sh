@@ -389,7 +389,11 @@ done
 inside_a_sector() {
   requires_python nbd
   held_storage "$PWD"
+  # Its programs leak, and would fail for that under a sanitizer.
+  local sanitized=("${nbdkit_command[@]}")
+  nbdkit_command=(nbdkit)
   nbdkit_name=storage start_nbdkit "${held_storage[@]}"
+  nbdkit_command=("${sanitized[@]}")
   start_server --export "disk0=$uri"
   local program=$2
   case $program in
