@@ -139,8 +139,8 @@ bool Membership::enough(MemberSet kept, const std::vector<MemberSet>& bases) con
   });
 }
 
-/// Members without a view, although the group has one. Their disk was replaced by an empty one, and
-/// the old disk may have gone on alone.
+/// Members without a view, although the group has one. Their disk was replaced, and the old one may
+/// have gone on alone.
 MemberSet Membership::empty_disks(MemberSet present) const {
   MemberSet empty = 0;
   for (unsigned i = 0; i < options_.members; ++i)

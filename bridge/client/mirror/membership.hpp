@@ -131,7 +131,7 @@ class Membership {
   /// False: too few members would be left.
   bool propose(MemberSet set, const std::vector<RegionMap>& inherit);
   /// The next view is without this member, as an operator wants it, also when one of two is left.
-  /// It is in step, not the last one, and no view is proposed.
+  /// The member is in step and not the last one, and no view is proposed.
   void exclude(unsigned member);
   /// A member has recorded it. True: all have, and it is in force.
   bool recorded(unsigned member, const ViewId& view);
