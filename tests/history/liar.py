@@ -206,8 +206,8 @@ async def fua_does_nothing(_, request):
 
 
 async def loss_is_not_told(liar, request):
-    """The flush behind a power cut succeeds. Before it none does, so that there is something to lose."""
-    if request.kind == FLUSH and not liar.was_down:
+    """The flush behind a power cut succeeds. Before it nothing is made durable: there is much to lose."""
+    if not liar.was_down and (request.kind == FLUSH or request.flags & FUA):
         return errno.EIO, b""
     error, data = await request.pass_on()
     return 0 if request.kind == FLUSH else error, data
