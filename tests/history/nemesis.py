@@ -103,10 +103,14 @@ class Nemesis:
         out.end = time.monotonic()
 
     async def disk_grows(self):
-        """Clients that come later are told; the face has to be before its server may restart."""
+        """Clients that come later are told; the face has to be before its server may restart.
+
+        A disk that grows while its server is away is another one for those who have it open.
+        """
         world = self.world
         if os.path.getsize(world.disks[0].image) > world.layout.size:
             return
+        await (await world.clients.connect(world.face)).close()  # the server is there again
         with open(world.disks[0].image, "rb+") as image:
             image.truncate(world.layout.whole)
             os.fsync(image.fileno())
