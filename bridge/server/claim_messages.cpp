@@ -53,7 +53,8 @@ void ClaimMessages::claim(const OpeningPtr& opening, const wire::Claim& message)
     return describe(opening->request, *device, false);
   }
   if (!device->lease.unclaimed()) return refuse(refusal_of(name, EROFS));
-  auto lease = catalogue.reservations().claim(device->lease, message);
+  auto lease =
+      catalogue.reservations().claim(device->lease, message, session_.facts.uuid, device->name);
   if (lease) return steps_.reserve(opening, std::move(*lease));
   const WriterCount* const writers = device->lease.storage()->writers();
   const bool retry =
@@ -87,8 +88,9 @@ void ClaimMessages::answer(const OpeningPtr& opening, const wire::Claim& message
     session_.log.refusal(opening->name(), "refused to let it write to " + failure.text);
     return finish(request, failure.error);
   }
-  device->lease.take_over(std::move(*result));
   device->claim = message;
+  if (result->granted()->by_record) device->claim->writer_serial = result->granted()->serial;
+  device->lease.take_over(std::move(*result));
   device->writer_serial = session_.catalogue.reservations().writer_serial(device->lease);
   session_.catalogue.reservations().name_writer(device->lease, session_.facts.in_words());
   session_.log.say(rtrs::LogLevel::info, "device_claimed", device->name,

@@ -63,6 +63,13 @@ class Storage {
 
 class StorageTable;
 
+/// The judgement on a CLAIM that was granted.
+struct GrantedClaim {
+  wire::Uuid id{};           ///< see WriterRecord
+  std::uint64_t serial = 0;  ///< the number of the last writer then
+  bool by_record = false;  ///< the record proves that nobody else has written; else the sight does
+};
+
 /// The right to use an export in one access mode; given back by the destructor. One that is
 /// unclaimed is a reader's until it takes over a claimed one.
 class Lease {
@@ -86,6 +93,8 @@ class Lease {
     unclaimed_ = std::exchange(claimed.unclaimed_, true);
     writer_ = claimed.writer_;
   }
+  /// None: it was not made by a CLAIM.
+  const std::optional<GrantedClaim>& granted() const { return granted_; }
   /// The client has closed the device, and sends no request to it again.
   void close() { closed_ = true; }
 
@@ -105,6 +114,7 @@ class Lease {
   Geometry geometry_;
   wire::AccessMode mode_;
   bool unclaimed_;
+  std::optional<GrantedClaim> granted_;
   std::optional<wire::Uuid> writer_;  ///< the session, once it takes part in writing
   std::string writer_name_;           ///< for people; "" = not told
   bool closed_ = false;

@@ -25,6 +25,21 @@ std::shared_ptr<T> kept_for(Files& files, Keys& keys, const std::optional<FileId
   return known;
 }
 
+/// Identifies the CLAIMs of a session that mean the same: of users of one device who saw the same
+/// content. Zeros: a look at what was claimed then does not say what it saw.
+wire::Uuid id_of_claim(std::uint64_t sight, const std::string& device) {
+  if (sight == 0) return {};
+  std::uint64_t name = 0xcbf29ce484222325;  // FNV-1a
+  for (const char letter : device)
+    name = (name ^ static_cast<std::uint8_t>(letter)) * 0x100000001b3;
+  wire::Uuid id{};
+  for (std::size_t i = 0; i < 8; ++i) {
+    id[i] = static_cast<std::uint8_t>(sight >> 8 * i);
+    id[8 + i] = static_cast<std::uint8_t>(name >> 8 * i);
+  }
+  return id;
+}
+
 }  // namespace
 
 ReservationBook::ReservationBook(std::mutex& catalogue, std::shared_ptr<WriterStore> store,
@@ -87,6 +102,7 @@ bool ReservationBook::rejoin(Lease& lease, const wire::Uuid& session, OpenKind o
   WriterReservations& reservations = *lease.storage()->reservations_;
   if (session == wire::Uuid{} || !reservations.is_there(session)) return false;
   if (open_kind == OpenKind::anew && reservations.anybody_away()) return false;
+  if (reservations.record().claim != wire::Uuid{}) return false;
   reservations.enter(session);
   lease.writer_ = session;
   lease.storage()->writers_->take_part();
@@ -96,11 +112,10 @@ bool ReservationBook::rejoin(Lease& lease, const wire::Uuid& session, OpenKind o
 tl::expected<void, std::string> ReservationBook::reserve(Lease& lease, const wire::Uuid& session,
                                                          OpenKind open_kind) {
   const std::lock_guard one_at_a_time{one_at_a_time_};
-  WriterReservations& reservations = *lease.storage()->reservations_;
   const wire::Uuid& key = lease.storage()->reservation_key_;
   const bool kept = store_ != nullptr && key != wire::Uuid{};
   if (kept) store_->lock();
-  auto taken = reserve_in(reservations, kept ? &key : nullptr, session, open_kind);
+  auto taken = reserve_in(lease, kept ? &key : nullptr, session, open_kind);
   if (kept) store_->unlock();
   if (taken) {
     const std::lock_guard lock{mutex_};
@@ -119,10 +134,11 @@ bool ReservationBook::is_present(const WriterReservations& reservations,
 }
 
 /// `key`: null if it is not kept.
-tl::expected<void, std::string> ReservationBook::reserve_in(WriterReservations& reservations,
+tl::expected<void, std::string> ReservationBook::reserve_in(const Lease& lease,
                                                             const wire::Uuid* key,
                                                             const wire::Uuid& session,
                                                             OpenKind open_kind) {
+  WriterReservations& reservations = *lease.storage()->reservations_;
   std::unique_lock lock{mutex_};
   if (key != nullptr && !is_present(reservations, *key)) {
     return tl::unexpected(std::string{"the storage was opened anew meanwhile"});
@@ -138,15 +154,24 @@ tl::expected<void, std::string> ReservationBook::reserve_in(WriterReservations& 
     lock.lock();
     if (known->origin != 0) reservations.set_record(*std::move(known));
   }
+  const std::optional<GrantedClaim>& granted = lease.granted();
+  const bool in_time = granted && (reservations.serial_of(wire::Uuid{}) == granted->serial ||
+                                   reservations.was_granted(session, granted->id));
+  if (granted && granted->by_record && !in_time) {
+    return tl::unexpected(std::string{"somebody else has come since the client looked at it"});
+  }
+  const wire::Uuid claim = in_time ? granted->id : wire::Uuid{};
   const bool has_part = reservations.takes_part(session);
   const bool anew = open_kind == OpenKind::anew;
-  if (reservations.is_there(session) ? anew && reservations.anybody_away() : anew || !has_part) {
-    WriterRecord next = reservations.with(session, open_kind, life_);
+  const bool changes_there =
+      (anew && reservations.anybody_away()) || reservations.record().claim != wire::Uuid{};
+  if (reservations.is_there(session) ? changes_there : anew || !has_part) {
+    WriterRecord next = reservations.with(session, open_kind, life_, claim);
     while (key != nullptr && !RTRS_PLANTED(reservation_forgotten)) {
       lock.unlock();
       if (auto saved = store_->save(*key, next); !saved) return saved;
       lock.lock();
-      const WriterRecord now = reservations.with(session, open_kind, life_);
+      const WriterRecord now = reservations.with(session, open_kind, life_, claim);
       if (now == next) break;
       next = now;  // a session has left meanwhile
     }
@@ -173,18 +198,27 @@ std::uint64_t ReservationBook::look(const Lease& lease) const {
 }
 
 /// Of an earlier run of the server only the last writer is known, not the time of its last write.
-tl::expected<Lease, int> ReservationBook::claim(const Lease& lease, const wire::Claim& seen) {
+/// That writer may be this session itself, which has not heard of it: the server has ended between
+/// the record of its CLAIM and the answer.
+tl::expected<Lease, int> ReservationBook::claim(const Lease& lease, const wire::Claim& seen,
+                                                const wire::Uuid& session,
+                                                const std::string& device) {
   Storage& storage = *lease.storage();
   const std::lock_guard lock{mutex_};
   const bool looked_here = seen.sight >> 32 == life_;
   const std::uint32_t changes = looked_here ? static_cast<std::uint32_t>(seen.sight) : 0;
-  const bool changed =
-      storage.writers_->changes() != changes ||
-      (!looked_here && seen.writer_serial != storage.reservations_->serial_of(wire::Uuid{}));
+  const WriterReservations& reservations = *storage.reservations_;
+  const GrantedClaim granted{id_of_claim(seen.sight, device), reservations.serial_of(wire::Uuid{}),
+                             !looked_here};
+  const bool same_writer = looked_here || seen.writer_serial == granted.serial ||
+                           reservations.was_granted(session, granted.id);
+  const bool changed = storage.writers_->changes() != changes || !same_writer;
   if (changed && !RTRS_PLANTED(claim_unseen)) return tl::unexpected(ESTALE);
   if (const int error = storage.writers_->take(lease.mode())) return tl::unexpected(error);
   ++storage.leases_;
-  return Lease{lease.table_, lease.storage(), lease.geometry(), lease.mode(), false};
+  Lease claimed{lease.table_, lease.storage(), lease.geometry(), lease.mode(), false};
+  claimed.granted_ = granted;
+  return claimed;
 }
 
 /// The CLAIM of `seen` would have been granted in place of the other one, by the rules of claim().

@@ -36,9 +36,9 @@ class ReservationBook {
 
   // ---- Sessions that open storage
 
-  /// Does the work of reserve() if there is nothing to record: the session only reads, or has the
-  /// storage open for writing already and ends no other reservation. False: call reserve(). Never
-  /// blocks.
+  /// Does the work of reserve() if there is nothing to record. Either the session only reads. Or it
+  /// has the storage open for writing already, and ends no other reservation nor the memory of a
+  /// CLAIM. False: call reserve(). Never blocks.
   bool rejoin(Lease& lease, const wire::Uuid& session, OpenKind open_kind);
   /// Lets the session take part in writing from now on. May block.
   ///
@@ -51,12 +51,14 @@ class ReservationBook {
   /// The number that the user of an unclaimed lease has to show with a CLAIM. Never blocks.
   std::uint64_t look(const Lease& lease) const;
   /// Gives an unclaimed lease the right to write, after a look(). It makes no reservation yet.
-  /// Never blocks.
+  /// `device`: the name under which the session has it open. Never blocks.
   ///
   /// Errors: EPERM (too many writers), ESTALE (others may have written since that look).
-  tl::expected<Lease, int> claim(const Lease& lease, const wire::Claim& seen);
+  tl::expected<Lease, int> claim(const Lease& lease, const wire::Claim& seen,
+                                 const wire::Uuid& session, const std::string& device);
   /// True if no other session can have written between the looks of `seen` and `granted`, or if
-  /// `seen` is from a lease with the right to write.
+  /// `seen` is from a lease with the right to write. Where the record has proven `granted`, its
+  /// serial is that of the record then.
   bool saw_as_much(const wire::Claim& seen, const wire::Claim& granted) const;
 
   // ---- The writers
@@ -122,8 +124,8 @@ class ReservationBook {
   using Saved = tl::expected<void, std::string>;
 
   bool is_present(const WriterReservations& reservations, const wire::Uuid& key) const;
-  Saved reserve_in(WriterReservations& reservations, const wire::Uuid* key,
-                   const wire::Uuid& session, OpenKind open_kind);
+  Saved reserve_in(const Lease& lease, const wire::Uuid* key, const wire::Uuid& session,
+                   OpenKind open_kind);
   Saved expel_from(WriterReservations& reservations, const wire::Uuid& key,
                    const wire::Uuid& session, Lock& lock);
   Saved save(const WriterReservations& reservations, const wire::Uuid& key, Lock& lock);

@@ -13,6 +13,15 @@ constexpr char kForm[] = "1";              ///< of the text
 constexpr char kFormWithExpelled[] = "2";  ///< older servers do not know it
 constexpr char kExpelled[] = "evicted";    ///< in front of a session
 
+/// A session's number is its own. So a pair with the number of the pair before it is no session: it
+/// is the claim that got the number, in a way that older servers can read.
+void take_claim(WriterRecord& record) {
+  std::vector<WriterRecord::Part>& parts = record.parts;
+  if (parts.size() != 2 || parts[0].number != parts[1].number) return;
+  if (parts[1].number == record.last) record.claim = parts[1].session;
+  parts.pop_back();
+}
+
 }  // namespace
 
 std::string text_of(const WriterRecord& record) {
@@ -22,6 +31,7 @@ std::string text_of(const WriterRecord& record) {
   for (const auto& part : record.parts) {
     text << ' ' << uuid_text(part.session) << ' ' << part.number;
   }
+  if (record.claim != wire::Uuid{}) text << ' ' << uuid_text(record.claim) << ' ' << record.last;
   for (const auto& part : record.expelled) {
     text << ' ' << kExpelled << ' ' << uuid_text(part.session) << ' ' << part.number;
   }
@@ -43,6 +53,7 @@ tl::expected<WriterRecord, std::string> parse_writer_record(std::string_view tex
     well = session && words >> number;
     if (well) (expelled ? record.expelled : record.parts).push_back({*session, number});
   }
+  take_claim(record);
   if (well && words.eof()) return record;
   return tl::unexpected(std::string{"the note "} + kNote +
                         " beside the storage is damaged; if no client has been cut off while it "

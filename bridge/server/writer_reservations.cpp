@@ -36,7 +36,7 @@ std::uint64_t WriterReservations::serial_of(const wire::Uuid& session) const {
 }
 
 WriterRecord WriterReservations::with(const wire::Uuid& session, OpenKind open_kind,
-                                      std::uint32_t origin) const {
+                                      std::uint32_t origin, const wire::Uuid& claim) const {
   WriterRecord record = record_;
   // A session with a new number will not write, unless it is the first number of all. Other writers
   // keep their reservations.
@@ -45,12 +45,21 @@ WriterRecord WriterReservations::with(const wire::Uuid& session, OpenKind open_k
   std::erase_if(record.parts, [&](const auto& part) {
     return (part.session == session && !there) || (alone && !is_there(part.session));
   });
-  if (there) return record;
+  if (there) {
+    record.claim = {};  // this is another device of the session
+    return record;
+  }
   if (record.origin == 0) record.origin = origin;
   ++record.last;
+  record.claim = record.parts.empty() && session != kUnknown ? claim : wire::Uuid{};
   if (session != kUnknown) record.parts.push_back({session, record.last});
   forget_expelled(record);
   return record;
+}
+
+bool WriterReservations::was_granted(const wire::Uuid& session, const wire::Uuid& claim) const {
+  if (record_.claim == wire::Uuid{}) return false;
+  return record_.claim == claim && record_.parts.size() == 1 && number_of(session) == record_.last;
 }
 
 void WriterReservations::vanish(const wire::Uuid& session) {
@@ -63,14 +72,17 @@ bool WriterReservations::leave(const wire::Uuid& session, bool closed) {
   if (RTRS_PLANTED(part_outlives_leaving)) return false;
   const bool others_take_part = record_.parts.size() > (takes_part(session) ? 1 : 0);
   if (!anybody_there() && !(closed && others_take_part)) return false;
-  return std::erase_if(record_.parts, [&](const auto& part) { return part.session == session; }) >
-         0;
+  if (std::erase_if(record_.parts, [&](const auto& part) { return part.session == session; }) == 0)
+    return false;
+  record_.claim = {};
+  return true;
 }
 
 bool WriterReservations::expel(const wire::Uuid& session) {
   if (!takes_part(session)) return false;
   std::erase_if(record_.parts, [&](const auto& part) { return part.session == session; });
   ++record_.last;  // is its number as long as it has none of its own
+  record_.claim = {};
   forget_expelled(record_);
   std::vector<WriterRecord::Part>& expelled = record_.expelled;
   std::erase_if(expelled, [&](const auto& each) { return each.session == session; });

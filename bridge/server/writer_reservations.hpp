@@ -41,6 +41,9 @@ struct WriterRecord {
   std::vector<Part> parts;
   /// Sessions whose reservation the operator has ended, with the last number then.
   std::vector<Part> expelled = {};
+  /// Identifies the CLAIM that got the last number, as long as neither another session nor another
+  /// device of this one takes part. Zeros: there is none.
+  wire::Uuid claim{};
 
   friend bool operator==(const WriterRecord&, const WriterRecord&) = default;
 };
@@ -105,8 +108,13 @@ class WriterReservations {
   void set_record(WriterRecord record) { record_ = std::move(record); }
   /// The record with a new reservation for the session. A session that is there keeps its own; a
   /// new one ends those of sessions that are away. A session without a UUID gets none: it could not
-  /// be recognized. `origin` is that of the first number, which is 1.
-  WriterRecord with(const wire::Uuid& session, OpenKind open_kind, std::uint32_t origin) const;
+  /// be recognized. `origin` is that of the first number, which is 1. `claim` identifies the CLAIM
+  /// that asks for it; zeros: none does.
+  WriterRecord with(const wire::Uuid& session, OpenKind open_kind, std::uint32_t origin,
+                    const wire::Uuid& claim = {}) const;
+  /// True if this very CLAIM of the session was granted already, and nobody else has had a number
+  /// since.
+  bool was_granted(const wire::Uuid& session, const wire::Uuid& claim) const;
 
   void enter(const wire::Uuid& session) { ++there_[session]; }
   /// True: the record has changed.

@@ -256,4 +256,40 @@ looked_at_in_outage() {
 }
 it "a list, a size and a look in an outage cost the writer who rides it out nothing" looked_at_in_outage
 
+# killed_before_answer [taken]: the server is killed when it has recorded who writes, and has not told
+# him; with `taken` another client writes then, and the server is killed once more.
+killed_before_answer() {
+  local what=${1:-done} answers_read asks_write asks answers first
+  requires_python nbd
+  truncate -s 1M image
+  start_server --export "disk0=$PWD/image"
+  pipe asks asks_write
+  pipe answers_read answers
+  spawn client /usr/bin/python3 -B "$here/lost_claim.py" "$port" "$PWD/image" \
+    "$STATE_DIRECTORY/writers" "$asks_write" "$answers_read"
+  exec {asks_write}>&- {answers_read}<&-
+  await_line "$asks" 20
+  nbdkit_name=first attach_to "rnbd+tcp://127.0.0.1:$line/disk0"
+  first=$socket
+  nbdkit_name=second attach_to "rnbd+tcp://$address/disk0"
+  echo "$first $socket" >&"$answers"
+  kill_server_when_asked
+  echo "$what" >&"$answers"
+  if [[ $what == taken ]]; then
+    kill_server_when_asked
+    echo "done" >&"$answers"
+  fi
+  wait_end client $((60 * slow)) || fail "the first client still waits"
+  cat client.log
+  ((status == 0)) || fail "it left with $status"
+}
+kill_server_when_asked() {
+  await_line "$asks" 20
+  [[ $line == kill ]] || fail "it says: $line"
+  kill_hard server
+  server_port=$port start_server --export "disk0=$PWD/image"
+}
+it "a server that is killed before it answers a first write costs the writer nothing" killed_before_answer
+it "but another client that wrote after that is not written over" killed_before_answer taken
+
 finish

@@ -47,14 +47,18 @@ struct Head {
 struct Part {
   wire::Uuid session{};
   rtrs::wire::le32 number = 0;
-  rtrs::wire::le32 expelled = 0;  ///< 1: by the operator; older servers write 0, and ignore it
+  /// kExpelled: by the operator; kClaim: `session` is WriterRecord::claim. Older servers write 0,
+  /// and take all for sessions that may come back.
+  rtrs::wire::le32 kind = 0;
 };
+constexpr std::uint32_t kExpelled = 1;
+constexpr std::uint32_t kClaim = 2;
 static_assert(sizeof(Head) == 16 && sizeof(Part) == 24);
 /// Two for each clone of the storage.
 constexpr std::size_t kMaxParts = 1024;
 
 std::size_t parts_in(const WriterRecord& record) {
-  return record.parts.size() + record.expelled.size();
+  return record.parts.size() + record.expelled.size() + (record.claim == wire::Uuid{} ? 0 : 1);
 }
 
 std::vector<std::byte> bytes_of(const WriterRecord& record) {
@@ -65,16 +69,17 @@ std::vector<std::byte> bytes_of(const WriterRecord& record) {
   std::vector<std::byte> bytes(sizeof(Head) + parts_in(record) * sizeof(Part));
   std::memcpy(bytes.data(), &head, sizeof(head));
   std::size_t at = sizeof(Head);
-  const auto add = [&](const WriterRecord::Part& known, std::uint32_t expelled) {
+  const auto add = [&](const WriterRecord::Part& known, std::uint32_t kind) {
     Part part;
     part.session = known.session;
     part.number = known.number;
-    part.expelled = expelled;
+    part.kind = kind;
     std::memcpy(bytes.data() + at, &part, sizeof(part));
     at += sizeof(part);
   };
   for (const WriterRecord::Part& known : record.parts) add(known, 0);
-  for (const WriterRecord::Part& known : record.expelled) add(known, 1);
+  for (const WriterRecord::Part& known : record.expelled) add(known, kExpelled);
+  if (record.claim != wire::Uuid{}) add({record.claim, record.last}, kClaim);
   return bytes;
 }
 
@@ -90,7 +95,12 @@ std::optional<WriterRecord> record_of(std::span<const std::byte> bytes) {
   for (std::size_t at = sizeof(head); at < bytes.size(); at += sizeof(Part)) {
     Part part;
     std::memcpy(&part, bytes.data() + at, sizeof(part));
-    (part.expelled == 1U ? record.expelled : record.parts).push_back({part.session, part.number});
+    if (part.kind == kClaim) {
+      record.claim = part.session;
+      continue;
+    }
+    (part.kind == kExpelled ? record.expelled : record.parts)
+        .push_back({part.session, part.number});
   }
   return record;
 }

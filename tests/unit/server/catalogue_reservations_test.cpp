@@ -389,6 +389,166 @@ TEST_CASE("catalogue: who takes part while a machine migrates, and who does not 
   }
 }
 
+TEST_CASE("catalogue: a claim that a server has recorded and not answered is asked for again") {
+  TempFile file;
+  TempFile clone;
+  const auto reservations = std::make_shared<Reservations>();
+  const auto serve = [&] {
+    auto fakes = std::make_unique<Fakes>(reservations);
+    CHECK(failure_of(fakes->catalogue, {"rw", file.path, "", false, false}).empty());
+    CHECK(failure_of(fakes->catalogue, {"too", file.path, "", false, false}).empty());
+    CHECK(failure_of(fakes->catalogue, {"clone", clone.path, "", false, false}).empty());
+    return fakes;
+  };
+  auto server = serve();
+  const auto dies = [&] {
+    server->catalogue.reservations().end();
+    server = serve();
+  };
+  Access unclaimed{kReadWrite};
+  unclaimed.unclaimed = true;
+  const auto look = [&](const char* name = "rw") {
+    const Lease lease = server->catalogue.open_named(name, unclaimed).value();
+    ReservationBook& book = server->catalogue.reservations();
+    wire::Claim seen;
+    seen.sight = book.look(lease);
+    seen.writer_serial = book.writer_serial(lease);
+    return seen;
+  };
+  /// 0, or why not. It is not answered.
+  const auto claim = [&](std::uint8_t session, const wire::Claim& seen, const char* name = "rw") {
+    const Lease lease = server->catalogue.open_named(name, unclaimed).value();
+    ReservationBook& book = server->catalogue.reservations();
+    auto granted = book.claim(lease, seen, wire::Uuid{session}, name);
+    if (!granted) return granted.error();
+    const bool recorded = book.reserve(*granted, wire::Uuid{session}, OpenKind::anew).has_value();
+    book.end();  // it dies
+    return recorded ? 0 : EIO;
+  };
+  SUBCASE("of a storage that nobody has written to before") {}
+  SUBCASE("of another one") {
+    serial(server->catalogue, 9);
+    dies();
+  }
+  const wire::Claim seen = look();
+  REQUIRE(claim(1, seen) == 0);
+  SUBCASE("and is granted, again and again") {
+    for (unsigned i = 0; i < 3; ++i) {
+      dies();
+      CHECK(claim(1, seen) == 0);
+    }
+  }
+  SUBCASE("but not when the session took part, left, and somebody else came") {
+    dies();
+    CHECK(claim(2, look()) == 0);
+    dies();
+    CHECK(claim(1, seen) == ESTALE);
+    CHECK(claim(2, seen) == ESTALE);
+  }
+  SUBCASE("but not when somebody else opened it, before the end of the server") {
+    serial(server->catalogue, 2, "rw", kMigration);
+    dies();
+    CHECK(claim(1, seen) == ESTALE);
+  }
+  SUBCASE("but not when somebody else opened it, in the next life") {
+    dies();
+    serial(server->catalogue, 2);
+    CHECK(claim(1, seen) == ESTALE);
+    dies();
+    CHECK(claim(1, seen) == ESTALE);
+  }
+  SUBCASE("but not when a former writer came back who had been ended by it") {
+    dies();
+    {
+      Lease late = server->catalogue.open_named("rw", {kReadWrite, wire::Uuid{9}}).value();
+      reserve(server->catalogue, late, 9, OpenKind::again);
+    }
+    CHECK(claim(1, seen) == ESTALE);
+  }
+  SUBCASE("but not by another session") {
+    dies();
+    CHECK(claim(2, seen) == ESTALE);
+  }
+  SUBCASE("but not for another device of the session, whose user has not seen what it wrote") {
+    dies();
+    CHECK(claim(1, seen, "too") == ESTALE);
+  }
+  SUBCASE("but not when the session had another device, through which it wrote") {
+    dies();
+    {
+      const Lease looks = server->catalogue.open_named("rw", unclaimed).value();
+      auto granted = server->catalogue.reservations().claim(looks, seen, wire::Uuid{1}, "rw");
+      reserve(server->catalogue, *granted, 1, OpenKind::anew);
+      serial(server->catalogue, 1, "too", kMigration);
+      server->catalogue.reservations().end();
+    }
+    dies();
+    CHECK(claim(1, seen) == ESTALE);
+  }
+  SUBCASE("but not for a user of the session who had looked at another time") {
+    dies();
+    wire::Claim before = seen;
+    before.sight = seen.sight - 1;
+    CHECK(claim(1, before) == ESTALE);
+    before.sight = 0;  // without one
+    CHECK(claim(1, before) == ESTALE);
+  }
+  SUBCASE("but not by a session that the operator has expelled") {
+    dies();
+    CHECK(server->catalogue.reservations().expel(wire::Uuid{1}).has_value());
+    CHECK(claim(1, seen) == ESTALE);
+    dies();
+    CHECK(claim(1, seen) == ESTALE);
+  }
+  SUBCASE("but not after a change in this life") {
+    dies();
+    {
+      const Lease lease = server->catalogue.open_named("rw", unclaimed).value();
+      server->catalogue.reservations().look(lease);
+      lease.storage()->changed();
+    }
+    CHECK(claim(1, seen) == ESTALE);
+  }
+  SUBCASE("but not when another server had the storage since this one read the record") {
+    dies();
+    Fakes other{reservations};
+    CHECK(failure_of(other.catalogue, {"rw", file.path, "", false, false}).empty());
+    serial(other.catalogue, 2);
+    CHECK(claim(1, seen) == EIO);
+    CHECK(claim(1, seen) == ESTALE);
+  }
+}
+
+TEST_CASE("catalogue: a claim beside others who take part is not known again") {
+  TempFile one;
+  TempFile two;
+  const auto reservations = std::make_shared<Reservations>();
+  const auto serve = [&] {
+    auto fakes = std::make_unique<Fakes>(reservations);
+    CHECK(failure_of(fakes->catalogue, {"one", one.path, "", false, false}).empty());
+    CHECK(failure_of(fakes->catalogue, {"two", two.path, "", false, false}).empty());
+    return fakes;
+  };
+  auto server = serve();
+  Access unclaimed{kReadWrite};
+  unclaimed.unclaimed = true;
+  wire::Claim seen;
+  {
+    const Lease looks = server->catalogue.open_named("one", unclaimed).value();
+    seen.sight = server->catalogue.reservations().look(looks);
+    Lease there = server->catalogue.open_named("two", kReadWrite).value();
+    reserve(server->catalogue, there, 2, OpenKind::anew);
+    Lease claimed =
+        server->catalogue.reservations().claim(looks, seen, wire::Uuid{1}, "one").value();
+    reserve(server->catalogue, claimed, 1, OpenKind::anew);
+    server->catalogue.reservations().end();
+  }
+  server = serve();
+  const Lease again = server->catalogue.open_named("one", unclaimed).value();
+  CHECK(server->catalogue.reservations().claim(again, seen, wire::Uuid{1}, "one").error() ==
+        ESTALE);
+}
+
 TEST_CASE("catalogue: where nothing is known, the first number is for who comes first") {
   TempFile file;
   Fakes fakes;  // keeps nothing

@@ -49,6 +49,17 @@ TEST_CASE("reservations beside: a record is what it was when it is read again") 
   expelled.expelled = {{{7, 8, 9}, 5}, {{1, 1, 1}, 6}};
   CHECK(*parse_writer_record(text_of(expelled)) == expelled);
   CHECK(text_of(nobody) == "1 5 2");  // which older servers read
+  WriterRecord claimed{.origin = 5, .last = 7, .parts = {{{1, 2, 3}, 7}}, .claim = {4, 5, 6}};
+  CHECK(*parse_writer_record(text_of(claimed)) == claimed);
+  CHECK(text_of(claimed) ==
+        "1 5 7 01020300-0000-0000-0000-000000000000 7 04050600-0000-0000-0000-000000000000 7");
+  claimed.expelled = {{{7, 8, 9}, 5}};
+  CHECK(*parse_writer_record(text_of(claimed)) == claimed);
+  // An older server took it for a session, and has ended another one since.
+  const auto rewritten = parse_writer_record(
+      "1 5 8 01020300-0000-0000-0000-000000000000 7 04050600-0000-0000-0000-000000000000 7");
+  CHECK(rewritten->parts == std::vector<WriterRecord::Part>{{{1, 2, 3}, 7}});
+  CHECK(rewritten->claim == wire::Uuid{});
 }
 
 TEST_CASE("reservations beside: a record that is damaged is none that was never written") {

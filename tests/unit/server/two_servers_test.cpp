@@ -162,8 +162,9 @@ TEST_CASE("two servers: nobody claims what the other server's clients may have c
   Server{image};
   auto later = first.open(unclaimed);
   REQUIRE(later);
-  CHECK(first.catalogue.reservations().claim(*later, seen).error() == ESTALE);
-  CHECK(first.catalogue.reservations().claim(*later, first.seen_through(*later)));
+  CHECK(first.catalogue.reservations().claim(*later, seen, wire::Uuid{1}, "rw").error() == ESTALE);
+  CHECK(first.catalogue.reservations().claim(*later, first.seen_through(*later), wire::Uuid{1},
+                                             "rw"));
 }
 
 TEST_CASE("two servers: one that comes late to storage as it was before is refused") {
