@@ -21,6 +21,7 @@ struct OptionWords {
   const char* large_queue_depth;
   const char* needs_no_proof;
   const char* server_id_tells;  ///< with a blank in front; "" = no option says it
+  const char* trust_path;
   // About keys.
   const char* use_tls;
   const char* use_proof;
@@ -45,6 +46,7 @@ inline constexpr OptionWords kProgramWords{
     .needs_no_proof =
         "the server does not authenticate: let it ask for auth=psk, or leave the key out",
     .server_id_tells = " (server-id= does)",
+    .trust_path = "`rnbd-ctl SOCKET reconnect ADDRESS`",
     .use_tls = "write rnbds+tcp:// and name your keys",
     .use_proof = "name a key with auth-psk-file",
     .choose_key =

@@ -21,6 +21,7 @@ constexpr OptionWords kLibraryWords{
     .needs_no_proof =
         "the server asks nobody for a proof: set its auth_psk, or leave the client's out",
     .server_id_tells = "",
+    .trust_path = "remove the path and add it again",
     .use_tls = "set tls to RTRS_TLS_REQUIRE and name your keys",
     .use_proof = "set auth_psk to a file of keys",
     .choose_key = "name yours in tls_username, or auth_username of a proof",

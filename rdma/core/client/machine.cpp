@@ -107,6 +107,10 @@ void ClientMachine::heartbeat(unsigned path, bool lanes_live, Instant now) {
   } else {
     give_up_mute(static_cast<PathMask>(1U << path), now);
   }
+  const PathMask elsewhere = session_.heard(path);
+  for (unsigned i = 0; i < session_.path_count(); ++i) {
+    if ((elsewhere >> i & 1) != 0) notify({.kind = Notice::Kind::path_elsewhere, .path = i});
+  }
   act(Act::fail_overdue);
   check_leaving(path);
 }

@@ -66,6 +66,7 @@ struct Notice {
     path_closed,      ///< `cause`; by command
     path_removed,     ///< by command, and nothing depends on it any more
     path_distrusted,  ///< it carries some connections only
+    path_elsewhere,   ///< it leads to another server, while the session's lives
     path_left,        ///< it still has a session that this client has left
     path_better,      ///< the server gives it `access`
     path_worse,       ///< likewise

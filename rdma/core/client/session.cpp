@@ -185,10 +185,12 @@ void ClientSession::lost(unsigned index, Instant now, const Cause& why, bool in_
     was_of_use = path.generation_ended(now, in_vain, options_.reconnect_max);
     outages_.on_lost();
     --connected_;
+    for (SessionPath& other : paths_) other.other_server.on_lost(index);
   } else {
     turned_away = path.was_turned_away(why);
     const bool unknown = path.core->refusal() == ENXIO && !path.core->may_begin();
     path.foreign = unknown || (path.core->believed() && leads_elsewhere(index));
+    note_refusal(index, why);
     // Others may be needed to go on there: all permits may be bound to them.
     if (path.core->believed() && decides(index)) {
       options_.server_id = path.core->accepted().extension.server_id;

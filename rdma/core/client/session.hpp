@@ -102,6 +102,12 @@ class ClientSession {
   bool lives_in_part(unsigned path, unsigned silence) const;
   /// To be called at each heartbeat interval in which all connections of the path live.
   void lives(unsigned path, Instant now) { paths_[path].patience.on_alive(now); }
+  /// To be called at each heartbeat interval of a connected path. Returns the paths that are now
+  /// known to lead to another server, since this one still hears from the session's. They renew no
+  /// session until they join this one or reconnect() is called.
+  PathMask heard(unsigned path);
+  /// True: the path leads to another server, as heard() has found.
+  bool is_elsewhere(unsigned path) const;
   /// To be called when some connection of the path seems dead, before lost().
   void looks_dead(unsigned path, Instant now);
   /// The number of heartbeat intervals for which a connection of the path may be silent while
@@ -156,6 +162,8 @@ class ClientSession {
   bool decides(unsigned path) const;
   std::optional<std::uint64_t> required_id(unsigned path) const;
   bool leads_elsewhere(unsigned path) const;
+  bool is_ours(const wire::AcceptParameters& now) const;
+  void note_refusal(unsigned path, const Cause& why);
   bool trusted_without(unsigned path) const;
   void leave_epoch_of(const wire::AcceptParameters& known);
   void look_for_usable(Instant now, bool was_of_use = true);

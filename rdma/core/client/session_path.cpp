@@ -29,6 +29,7 @@ void SessionPath::connected(Instant now) {
   access = core->access();
   ++connects;
   foreign = false;
+  other_server = {};
   turned_away = 0;
   lost_before = std::exchange(lost_at, std::nullopt);
   if (!distrust.active()) trouble = {};
@@ -60,6 +61,7 @@ void SessionPath::reconnect(Instant now) {
   state = PathState::waiting;
   due = now;
   distrust.forgive();
+  other_server = {};
 }
 
 void SessionPath::distrust_ends_by(Instant now) {

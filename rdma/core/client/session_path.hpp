@@ -8,6 +8,7 @@
 
 #include "rdma/core/client/distrust.hpp"
 #include "rdma/core/client/notice.hpp"
+#include "rdma/core/client/other_server.hpp"
 #include "rdma/core/client/path.hpp"
 #include "rdma/core/heartbeat.hpp"
 #include "rdma/core/path.hpp"
@@ -52,6 +53,7 @@ struct SessionPath {
   bool proven = false;
   bool foreign = false;     ///< the last attempt led to another server, by all that it said
   bool may_be_new = false;  ///< the attempt may have made a session anew at the server
+  OtherServer other_server{};
   /// Changes that were in flight then wait for the path, or for another session.
   std::optional<Instant> lost_at{};
   std::optional<Instant> lost_before{};  ///< connected: the lost_at before

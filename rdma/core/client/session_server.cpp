@@ -10,6 +10,7 @@ namespace rtrs {
 void ClientSession::name_another() {
   for (unsigned i = 0; i < path_count(); ++i) {
     if (paths_[i].standing != SessionPath::Standing::stays || !paths_[i].proven) continue;
+    if (is_elsewhere(i)) continue;
     paths_[i].options.names_server = true;
     return;
   }
@@ -19,13 +20,15 @@ void ClientSession::name_another() {
 /// there: by the identity that both tell, or, where servers tell none, by having been in the
 /// session.
 bool ClientSession::may_begin(unsigned index) const {
+  if (is_elsewhere(index)) return false;
   if (paths_[index].options.names_server || options_.server_id != 0) return true;
   return paths_[index].proven || RTRS_PLANTED(unproven_path_begins);
 }
 
 /// The server is the one that is found there.
 bool ClientSession::decides(unsigned index) const {
-  return paths_[index].options.names_server && !has_path() && !options_.only_this_server;
+  return paths_[index].options.names_server && !has_path() && !options_.only_this_server &&
+         !is_elsewhere(index);
 }
 
 /// None: the path may lead to any server.
@@ -36,8 +39,39 @@ std::optional<std::uint64_t> ClientSession::required_id(unsigned index) const {
   return options_.server_id;
 }
 
+/// Two servers of one identity are a server and its clone. Only the session itself tells them
+/// apart.
+bool ClientSession::is_elsewhere(unsigned index) const {
+  return paths_[index].other_server.found() && !RTRS_PLANTED(refused_path_trusted);
+}
+
+bool ClientSession::is_ours(const wire::AcceptParameters& now) const {
+  const std::uint64_t epoch = now.extension.session_epoch;
+  return was_up_ && epoch != 0 && epoch == accepted_.extension.session_epoch;
+}
+
+void ClientSession::note_refusal(unsigned index, const Cause& why) {
+  SessionPath& path = paths_[index];
+  const bool another = why.kind == Cause::Kind::other_session && path.core->exactly_once() &&
+                       !is_ours(path.core->accepted());
+  if (has_path() && (path.foreign || another)) path.other_server.on_refused();
+  path.foreign = path.foreign || path.other_server.found();
+}
+
+PathMask ClientSession::heard(unsigned index) {
+  PathMask found = 0;
+  const bool any = paths_[index].core->pulse().silence() <= 1;
+  for (unsigned i = 0; i < path_count(); ++i) {
+    if (i == index || !paths_[i].other_server.on_tick(index, any)) continue;
+    paths_[i].foreign = true;
+    found = static_cast<PathMask>(found | 1U << i);
+  }
+  return found;
+}
+
 bool ClientSession::leads_elsewhere(unsigned index) const {
   const ClientPath& core = *paths_[index].core;
+  if (is_elsewhere(index) && !is_ours(core.accepted())) return true;
   const auto required = required_id(index);
   if (!required) return false;
   return core.accepted().extension.server_id != *required ||

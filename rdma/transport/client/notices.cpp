@@ -60,6 +60,10 @@ constexpr Line kLines[] = {
     {Notice::Kind::path_distrusted, Voice::warning, "path_distrusted",
      "{session}: path to {name} carries some connections only: it is not used for a while if "
      "another path works"},
+    {Notice::Kind::path_elsewhere, Voice::warning, "path_elsewhere",
+     "{session}: path to {name} leads to another server, perhaps a clone, for the session's own "
+     "answers: the session will not go on there, even if its other paths are lost; to trust that "
+     "path again: {trust}"},
     {Notice::Kind::path_left, Voice::info, "path_left",
      "{name} still has a session that this client has left; it is told so"},
     {Notice::Kind::path_better, Voice::news, "path_better",
@@ -237,6 +241,13 @@ Failure ClientNotices::failure_of(const Cause& cause) const {
 std::string ClientNotices::timed_out(unsigned path) const {
   return "timed out while connecting to " + name_of_path(path) +
          " (is the address right, does a firewall drop packets, does the server hang?)";
+}
+
+std::string ClientNotices::led_elsewhere() {
+  return std::string{
+             "it led to another server, perhaps a clone, while the session's own answered: it waits "
+             "for that one; to trust it again: "} +
+         option_words->trust_path;
 }
 
 std::string ClientNotices::waits_for_others() {

@@ -37,6 +37,8 @@ class ClientNotices {
   std::string timed_out(unsigned path) const;
   /// Of a path that is not tried before another one has made the session.
   static std::string waits_for_others();
+  /// Of a path that leads to another server (ClientSession::is_elsewhere()).
+  static std::string led_elsewhere();
 
   std::string name_of_path(unsigned path) const;
   std::string name_of_session() const;

@@ -30,7 +30,7 @@ std::optional<unsigned> PathDirectory::find(const PathAddress& address) const {
 bool PathDirectory::others_have_led_there(unsigned path) const {
   for (unsigned i = 0; i < session_.path_count(); ++i) {
     const bool stays = i != path && session_.at(i).exists() && !session_.at(i).leaving();
-    if (stays && session_.at(i).last_access()) return true;
+    if (stays && session_.at(i).last_access() && !session_.is_elsewhere(i)) return true;
   }
   return false;
 }

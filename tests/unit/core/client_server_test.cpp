@@ -195,6 +195,115 @@ TEST_CASE("a server that does not know a session is another one, for those who m
   CHECK(bench.session.at(1).foreign);
 }
 
+/// A server and its clone have one identity. The clone knows no session of the other one.
+struct CloneBench : Bench {
+  using Bench::Bench;
+  /// The clone has a session of this client.
+  Welcome answer_of_clone(unsigned path) {
+    REQUIRE(answer(path, kRight, 2));
+    return session.judge(path);
+  }
+  void refuse(unsigned path) {
+    session.begin(path);
+    const auto record = wire::encode_reject(ENXIO);
+    REQUIRE(session.path(path).on_answer(0, wire::bytes_of(record)) != nullptr);
+    lose(path);
+  }
+  /// A heartbeat interval of the path ends. Returns the paths that are found to lead elsewhere.
+  PathMask tick(unsigned path, bool heard = true) {
+    now += 500ms;
+    (void)session.path(path).pulse().on_tick(now, heard, /*counts=*/true);
+    return session.heard(path);
+  }
+  void connect_and_start(unsigned path, std::uint64_t epoch = 1) {
+    connect(path, kRight, epoch);
+    session.path(path).pulse().start(now);
+  }
+
+  Instant now = kStart;
+};
+
+TEST_CASE("a path to a clone, which was refused while the server lived, renews no session") {
+  CloneBench bench;
+  bench.connect_and_start(0);
+  bench.refuse(1);
+  CHECK(bench.tick(0) == 0);  // that may have come before the refusal
+  CHECK(bench.tick(0) == 0b10);
+  CHECK(bench.tick(0) == 0);  // it is told once
+  bench.lose(0);
+  CHECK(bench.tried() == Paths{0});
+  CHECK_FALSE(bench.session.may_try(1));
+  CHECK(bench.session.at(1).foreign);
+  SUBCASE("also when its last attempt ends then") {
+    bench.session.begin(1);
+    CHECK(bench.answer_of_clone(1) == Welcome::foreign);
+    bench.lose(1);
+  }
+  SUBCASE("until it leads to the session") {
+    REQUIRE(bench.connect(0, kRight, 2) == Welcome::renewed);
+    REQUIRE(bench.connect(1, kRight, 2) == Welcome::joined);
+    bench.lose(0);
+    bench.lose(1);
+    CHECK(bench.may_make_session(1));
+  }
+  SUBCASE("until its user trusts it again") {
+    bench.session.reconnect(1, kStart);
+    CHECK(bench.may_make_session(1));
+    CHECK(bench.connect(1, kRight, 2) == Welcome::renewed);
+  }
+  SUBCASE("until its user removes it and adds it again") {
+    bench.session.remove(1);
+    REQUIRE(bench.session.add({}, kStart) == 1U);
+    CHECK(bench.may_make_session(1));
+  }
+}
+
+TEST_CASE("a path that is refused because the server was restarted renews the session") {
+  CloneBench bench;
+  bench.connect_and_start(0);
+  SUBCASE("while the other path is about to be lost") {
+    bench.refuse(1);
+    CHECK(bench.tick(0) == 0);
+    CHECK(bench.tick(0, /*heard=*/false) == 0);
+  }
+  SUBCASE("while the other path comes and goes") {
+    bench.refuse(1);
+    CHECK(bench.tick(0) == 0);
+    bench.lose(0);
+    bench.connect_and_start(0);
+    CHECK(bench.tick(0) == 0);
+  }
+  SUBCASE("and nothing comes over the other path any more") {
+    bench.refuse(1);
+    for (unsigned i = 0; i < 4; ++i) CHECK(bench.tick(0, /*heard=*/false) == 0);
+  }
+  bench.lose(0);
+  CHECK(bench.may_make_session(1));
+  CHECK(bench.connect(1, kRight, 2) == Welcome::renewed);
+}
+
+TEST_CASE("a path that has another session at a clone is refused like one that has none") {
+  CloneBench bench{kRight};
+  bench.session.begin(1);
+  bench.connect_and_start(0);
+  REQUIRE(bench.answer_of_clone(1) == Welcome::stranger);
+  bench.session.lost(1, kStart, Cause{Cause::Kind::other_session, 1});
+  bench.tick(0);
+  CHECK(bench.tick(0) == 0b10);
+}
+
+TEST_CASE("the path that names the server may lead to a clone, too") {
+  CloneBench bench;
+  bench.connect_and_start(0);
+  bench.connect_and_start(1);
+  bench.lose(0);
+  bench.refuse(0);
+  bench.tick(1);
+  CHECK(bench.tick(1) == 0b01);
+  bench.lose(1);
+  CHECK(bench.tried() == Paths{1});
+}
+
 TEST_CASE("when the path goes that names the server, another one does that has led there") {
   Bench bench;
   REQUIRE(bench.connect(0, kRight) == Welcome::first);
