@@ -145,6 +145,10 @@ void FileQueue::start_piece(FileIo& io) {
     FileIo& self = io_of(operation);
     self.queue->on_transferred(self, result);
   };
+  // io_uring runs writes to a regular file's page cache one after the other, each with its own wait
+  // for the disk. On threads they wait together.
+  const bool buffered = !state_.block_device && io.fd == state_.fd.get();
+  if (buffered && (io.flags & RWF_DSYNC) != 0) return engine_->start_on_thread(io);
   engine_->start(io);
 }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The file engine where io_uring is not to be had: blocking calls on a pool of threads.
+// The file engine where io_uring is not to be had, or not the better way: blocking calls on a pool
+// of threads.
 #include <fcntl.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -99,7 +100,9 @@ class ThreadEngine final : public FileEngine {
  public:
   explicit ThreadEngine(rtrs::Reactor& reactor) : reactor_{reactor}, pool_{shared_pool()} {}
 
-  void start(FileOperation& operation) override {
+  void start(FileOperation& operation) override { start_on_thread(operation); }
+
+  void start_on_thread(FileOperation& operation) override {
     pool_->run([&operation, &io = reactor_.io()] {
       std::int64_t result = 0;
       do {

@@ -44,12 +44,12 @@ class UringEngine final : public FileEngine, private rtrs::Deferred {
     reactor_.defer(*this);
   }
 
- private:
-  void start_on_thread(FileOperation& operation) {
+  void start_on_thread(FileOperation& operation) override {
     if (threads_ == nullptr) threads_ = make_thread_engine(reactor_);
     threads_->start(operation);
   }
 
+ private:
   void run_deferred() override {
     submit();
     // Requests that did not have to wait are done already.
