@@ -18,6 +18,7 @@ constexpr std::size_t kOverhead = 22;              ///< header, type and tag
 constexpr std::size_t kInput = kRecord + 256 + 5;  ///< the largest record that may come
 constexpr std::size_t kReceive = 128 * 1024;       ///< bytes per system call
 constexpr std::size_t kSend = 256 * 1024;          ///< plaintext per system call
+constexpr std::size_t kBurst = kSend + 2 * (kSend / kRecord) * kOverhead;  ///< its ciphertext
 /// In a row; more are a flood. Honest peers send new keys so, each 2^24 records.
 constexpr unsigned kMostWithoutData = 32;
 
@@ -162,13 +163,6 @@ bool Session::await(int socket) {
 }
 
 int Session::flush(int socket) {
-  const bool had_some = has_output();
-  const int error = write_out(socket);
-  if (had_some && !has_output()) std::vector<std::byte>{}.swap(output_);
-  return error;
-}
-
-int Session::write_out(int socket) {
   while (has_output()) {
     const ssize_t n = ::send(socket, output_.data() + output_begin_, output_.size() - output_begin_,
                              MSG_NOSIGNAL | MSG_DONTWAIT);
@@ -176,7 +170,10 @@ int Session::write_out(int socket) {
     if (n < 0) return errno == EAGAIN ? 0 : errno;
     output_begin_ += static_cast<std::size_t>(n);
   }
-  output_.clear();
+  // The thread keeps the memory for the next burst, the connection none.
+  std::vector<std::byte>& kept = scratch().output;
+  if (kept.capacity() < output_.capacity()) kept.swap(output_);
+  std::vector<std::byte>{}.swap(output_);
   output_begin_ = 0;
   return 0;
 }
@@ -232,6 +229,7 @@ bool Session::encrypt(std::span<const std::byte> data) {
 std::size_t Session::encrypt_burst(Pieces& pieces) {
   Scratch& own = scratch();
   own.output.clear();
+  own.output.reserve(kBurst);
   sink_ = &own.output;
   std::size_t taken = 0;
   while (state_ != State::broken && taken < kSend && !pieces.empty()) {
@@ -251,8 +249,7 @@ ssize_t Session::send(int socket, std::span<const iovec> from) {
   while (!pieces.empty() && !has_output()) {
     taken += encrypt_burst(pieces);
     if (state_ == State::broken) return -EPIPE;
-    if (const int error = write_out(socket); error != 0) return -error;
-    if (!has_output()) output_.swap(scratch().output);
+    if (const int error = flush(socket); error != 0) return -error;
   }
   return taken > 0 ? static_cast<ssize_t>(taken) : -EAGAIN;
 }

@@ -112,7 +112,6 @@ class Session {
   void grow_input(std::size_t size);
   bool goes_on(ssize_t result);
   ssize_t receive_failed(ssize_t error);
-  int write_out(int socket);
   bool encrypt(std::span<const std::byte> data);
   std::size_t encrypt_burst(Pieces& pieces);
 
