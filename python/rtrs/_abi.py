@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """rtrs.h in ctypes."""
 import ctypes as c
+import difflib
 
 REPEATABLE, RESEND, NOWAIT, CONTROL, MAYBE_DONE = 1, 2, 4, 8, 16
 TLS_OFF, TLS_ON, TLS_REQUIRE = 0, 1, 2
@@ -10,10 +11,18 @@ MAX_MESSAGE = 240
 
 
 class Sized(c.Structure):
-    """A structure that begins with its size."""
+    """A structure that begins with its size. It refuses fields that it has not, and values that do
+    not fit: ctypes would forget the one, and cut the other."""
 
     def __init__(self, **fields):
+        names = [name for name, _ in self._fields_]
+        for unknown in fields.keys() - names:
+            near = difflib.get_close_matches(unknown.lower(), names, n=1)
+            raise TypeError(f"'{unknown}' is no option" + (f": did you mean '{near[0]}'?" if near else ""))
         super().__init__(size=c.sizeof(type(self)), **fields)
+        for name, value in fields.items():
+            if isinstance(value, (int, bytes)) and getattr(self, name) != value:
+                raise ValueError(f"{name}={value!r} is out of range, or has a NUL in it")
 
 
 class Error(c.Structure):

@@ -40,25 +40,52 @@ Log log_of(const Options& options) {
 
 std::string text_of(const char* text) { return text != nullptr ? text : ""; }
 
+tl::unexpected<Failure> wrong_options(std::string text) {
+  return tl::unexpected(Failure{EINVAL, std::move(text)});
+}
+
+/// A name that is empty comes from a setting that is missing: without keys, everybody would be
+/// served.
+template <class Options>
+tl::expected<void, Failure> check_names_of_keys(const Options& options) {
+  const auto empty = [](const char* text) { return text != nullptr && *text == '\0'; };
+  for (const auto& [name, value] : {std::pair{"tls_psk", options.tls_psk},
+                                    std::pair{"tls_certificates", options.tls_certificates},
+                                    std::pair{"auth_psk", options.auth_psk}}) {
+    if (empty(value))
+      return wrong_options(std::string{name} + " is empty: name the keys, or leave it NULL");
+  }
+  return {};
+}
+
+/// The name of a key is of no use without keys.
+tl::expected<void, Failure> check_names_of_user(const rtrs_client_options& options) {
+  if (options.tls_username != nullptr && options.tls == RTRS_TLS_OFF)
+    return wrong_options(
+        "tls_username is set, but tls is off: set tls to RTRS_TLS_REQUIRE as well");
+  if (options.auth_username != nullptr && options.auth_psk == nullptr)
+    return wrong_options("auth_username is set, but there are no keys: set auth_psk as well");
+  return {};
+}
+
 /// Of a client or a server; those check the combinations.
 template <class Options, class Result>
 tl::expected<void, Failure> read_tls(const Options& options, Result& result) {
   if (options.tls > RTRS_TLS_REQUIRE) {
-    return tl::unexpected(
-        Failure{EINVAL,
-                "tls is RTRS_TLS_OFF, RTRS_TLS_ON (of a server: clients choose) or "
-                "RTRS_TLS_REQUIRE"});
+    return wrong_options(
+        "tls is RTRS_TLS_OFF, RTRS_TLS_ON (of a server: clients choose) or RTRS_TLS_REQUIRE");
   }
+  if (auto named = check_names_of_keys(options); !named) return named;
   result.tls = static_cast<TlsMode>(options.tls);
   result.tls_keys.psk = text_of(options.tls_psk);
   result.tls_keys.certificates = text_of(options.tls_certificates);
   result.tls_keys.verify_peer = options.tls_no_verify_peer == 0;
   if ((result.tls == TlsMode::off) == result.tls_keys.none()) return {};
-  return tl::unexpected(Failure{
-      EINVAL, result.tls == TlsMode::off
-                  ? "there are keys, but tls is off: set tls to RTRS_TLS_REQUIRE as well"
-                  : "TLS needs keys: set tls_psk to a file of them, or tls_certificates to the "
-                    "directory of the certificates"});
+  return wrong_options(
+      result.tls == TlsMode::off
+          ? "there are keys, but tls is off: set tls to RTRS_TLS_REQUIRE as well"
+          : "TLS needs keys: set tls_psk to a file of them, or tls_certificates to the "
+            "directory of the certificates");
 }
 
 /// A server has one file of keys, for TLS and for proofs.
@@ -66,8 +93,7 @@ tl::expected<void, Failure> read_proof(const rtrs_server_options& options, Serve
   const std::string keys = text_of(options.auth_psk);
   if (keys.empty()) return {};
   if (!result.tls_keys.psk.empty() && result.tls_keys.psk != keys) {
-    return tl::unexpected(
-        Failure{EINVAL, "tls_psk and auth_psk name different files: a server has one for both"});
+    return wrong_options("tls_psk and auth_psk name different files: a server has one for both");
   }
   result.tls_keys.psk = keys;
   result.auth = AuthMode::psk;
@@ -115,6 +141,7 @@ tl::expected<ClientOptions, Failure> client_settings(const rtrs_client_options& 
   result.require_extension = true;
   result.log = log_of(options);
   if (auto read = read_tls(options, result); !read) return tl::unexpected(read.error());
+  if (auto named = check_names_of_user(options); !named) return tl::unexpected(named.error());
   result.tls_keys.username = text_of(options.tls_username);
   if (const std::string keys = text_of(options.auth_psk); !keys.empty()) {
     result.auth_keys.emplace();
@@ -143,8 +170,8 @@ tl::expected<ServerOptions, Failure> server_options(const char* uri,
   auto parsed = parse_uri(uri != nullptr ? uri : "");
   if (!parsed) return tl::unexpected(parsed.error());
   if (!parsed->name.empty()) {
-    return tl::unexpected(Failure{
-        EINVAL, "a server has no session name: leave '/" + parsed->name + "' out of the URI"});
+    return wrong_options("a server has no session name: leave '/" + parsed->name +
+                         "' out of the URI");
   }
   ServerOptions result;
   for (const PathAddress& path : parsed->paths) {

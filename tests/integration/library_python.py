@@ -182,6 +182,30 @@ class Security(unittest.TestCase):
                     rtrs.Client(uri)
 
 
+class Options(unittest.TestCase):
+    def test_an_option_that_nobody_knows_is_refused_with_the_nearest_name(self):
+        for wrong, right in (("auth_pks", "auth_psk"), ("TLS", "tls"), ("max_session", "max_sessions")):
+            with self.subTest(wrong), self.assertRaisesRegex(TypeError, f"'{wrong}'.*'{right}'"):
+                rtrs.Server(SERVER, handle, **{wrong: 1})
+        with rtrs.Server(SERVER, handle) as server:
+            for wrong, right in (("auth_pks", "auth_psk"), ("call_timeout", "call_timeout_ms"),
+                                 ("tls_user", "tls_username")):
+                with self.subTest(wrong), self.assertRaisesRegex(TypeError, f"'{wrong}'.*'{right}'"):
+                    rtrs.Client(f"rtrs+tcp://127.0.0.1:{server.port}", **{wrong: 1})
+        with self.assertRaisesRegex(TypeError, "'colour'"):
+            rtrs.Server(SERVER, handle, colour="red")
+
+    def test_a_value_that_does_not_fit_is_refused(self):
+        for wrong in ({"max_sessions": 2**32}, {"lanes": -1}, {"auth_psk": "keys\0.psk"}):
+            with self.subTest(wrong), self.assertRaisesRegex(ValueError, next(iter(wrong))):
+                rtrs.Client(SERVER, **wrong) if "lanes" in wrong else rtrs.Server(SERVER, handle, **wrong)
+
+    def test_a_file_of_keys_without_a_name_lets_nobody_in(self):
+        for name in ("auth_psk", "tls_psk", "tls_certificates"):
+            with self.subTest(name), self.assertRaisesRegex(rtrs.RtrsError, name):
+                rtrs.Server(SERVER, handle, **{name: ""})
+
+
 class Sessions(unittest.TestCase):
     def test_a_server_hears_of_clients_and_their_paths(self):
         told, gone = [], threading.Event()

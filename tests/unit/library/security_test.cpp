@@ -213,5 +213,35 @@ TEST_CASE("keys and the wish to use them come together") {
   CHECK(refused(options).find("RTRS_TLS_OFF") != std::string::npos);
 }
 
+TEST_CASE("options that were to ask for a key and cannot are refused") {
+  rtrs_server_ops ops{};
+  ops.size = sizeof(ops);
+  ops.request = [](void*, const rtrs_incoming* incoming) {
+    rtrs_finish(incoming->request, 0, nullptr, 0);
+  };
+  for (const auto file : {&rtrs_server_options::auth_psk, &rtrs_server_options::tls_psk,
+                          &rtrs_server_options::tls_certificates}) {
+    rtrs_server_options options{};
+    options.size = sizeof(options);
+    options.*file = "";
+    rtrs_error error{};
+    CHECK(rtrs_listen("rtrs+tcp://127.0.0.1:0", &ops, nullptr, &options, &error) == nullptr);
+    CHECK(error.code == EINVAL);
+  }
+  const WhoAreYou anybody{{}};
+  for (const auto text : {&rtrs_client_options::auth_psk, &rtrs_client_options::tls_psk,
+                          &rtrs_client_options::tls_certificates}) {
+    rtrs_client_options options{};
+    options.*text = "";
+    CHECK(anybody.calls(options).second == EINVAL);
+  }
+  for (const auto name :
+       {&rtrs_client_options::auth_username, &rtrs_client_options::tls_username}) {
+    rtrs_client_options options{};
+    options.*name = "host1";  // of no key
+    CHECK(anybody.calls(options).second == EINVAL);
+  }
+}
+
 }  // namespace
 }  // namespace rtrs::library::security_test
