@@ -16,14 +16,17 @@
 
 #include "bridge/client/brick/remote_brick.hpp"
 #include "bridge/client/uri.hpp"
-#include "rdma/library/birthplace.hpp"
+#include "rdma/library/door.hpp"
 #include "rdma/library/include/rtrs.h"
 #include "rdma/library/options.hpp"
 
 using rnbd::MappedBlock;
 using rnbd::RemoteBrick;
 using rtrs::Failure;
+using rtrs::library::Door;
+using rtrs::library::NoCancellation;
 using rtrs::library::tell;
+using rtrs::library::Visit;
 
 static_assert(std::uint32_t{RTRS_MAP_WRITE} == rnbd::wire::kMapWrite &&
               std::uint32_t{RTRS_MAP_OTHERS_READ} == rnbd::wire::kMapOthersRead &&
@@ -40,9 +43,15 @@ struct rtrs_map {
 
 /// An open brick, and the maps that its user has not given back.
 ///
-/// Threads: any.
+/// Threads: any that are inside the door.
 struct rtrs_brick {
-  const rtrs::library::Birthplace birthplace{};
+  Door& door() { return door_; }
+  /// Calls give up when the door is shut.
+  rtrs::Interrupt closing() {
+    return {[](void* door) { return static_cast<Door*>(door)->is_shut(); }, &door_};
+  }
+
+  Door door_;
   std::shared_ptr<rnbd::Session> session;
   std::unique_ptr<RemoteBrick> remote;
   std::mutex mutex;  ///< guards the maps
@@ -54,18 +63,23 @@ namespace {
 
 const rtrs::Interrupt kNever{};
 
-/// No exception may pass the C interface, and a child of fork() may not use its parent's brick.
+/// No exception may pass the C interface, and nobody may be inside a brick that is gone, or was
+/// left behind by fork(). `brick` may be null.
 template <class Call>
-int guarded(const rtrs_brick& brick, Call call) noexcept {
-  if (brick.birthplace.left()) return RTRS_FORKED;
+int guarded(rtrs_brick* brick, Call call) noexcept {
+  const Visit visit{brick};
+  if (visit.refusal() != 0) return visit.refusal();
   try {
-    return call();
+    const int error = call();
+    return error == EINTR ? ECANCELED : error;
   } catch (const std::bad_alloc&) {
     return ENOMEM;
   } catch (const std::exception&) {
     return EAGAIN;
   }
 }
+
+rtrs_brick* brick_of(rtrs_map* map) { return map != nullptr ? map->brick : nullptr; }
 
 tl::expected<std::unique_ptr<rtrs_brick>, Failure> open(const char* text,
                                                         const rtrs_client_options* given) {
@@ -113,7 +127,7 @@ int settle(rtrs_brick& brick) {
   rtrs_map& map = **found;
   ++map.settling;
   lock.unlock();
-  const int error = RemoteBrick::settle(map.block, kNever);
+  const int error = RemoteBrick::settle(map.block, brick.closing());
   lock.lock();
   if (--map.settling == 0) brick.settled.notify_all();
   return error;
@@ -135,6 +149,7 @@ rtrs_brick* rtrs_brick_open(const char* uri, const rtrs_client_options* options,
                             rtrs_error* error) {
   try {
     const rtrs::library::NoSignals no_signals;
+    const NoCancellation no_cancellation;
     auto brick = open(uri, options);
     if (!brick) return tell(brick.error(), error), nullptr;
     return brick->release();
@@ -144,12 +159,16 @@ rtrs_brick* rtrs_brick_open(const char* uri, const rtrs_client_options* options,
 }
 
 void rtrs_brick_close(rtrs_brick* brick) {
-  if (brick != nullptr && !brick->birthplace.left()) delete brick;
+  if (brick == nullptr || brick->door().left_behind()) return;
+  const NoCancellation no_cancellation;
+  brick->door().shut();
+  brick->door().wait_until_empty();
+  delete brick;
 }
 
 int rtrs_brick_describe(rtrs_brick* brick, rtrs_brick_info* info) {
-  return guarded(*brick, [&] {
-    const auto now = brick->remote->info(kNever);
+  return guarded(brick, [&] {
+    const auto now = brick->remote->info(brick->closing());
     if (!now) return now.error();
     auto result = told(*now);
     result.size = std::min(info->size, sizeof(result));
@@ -160,12 +179,14 @@ int rtrs_brick_describe(rtrs_brick* brick, rtrs_brick_info* info) {
 
 int rtrs_brick_alloc(rtrs_brick* brick, uint64_t id, uint32_t count, unsigned flags) {
   if ((flags & ~RTRS_BRICK_ALL) != 0) return EINVAL;
-  return guarded(*brick, [&] { return brick->remote->alloc(id, count, flags != 0, kNever); });
+  return guarded(brick,
+                 [&] { return brick->remote->alloc(id, count, flags != 0, brick->closing()); });
 }
 
 int rtrs_brick_free(rtrs_brick* brick, uint64_t id, uint32_t count, unsigned flags) {
   if ((flags & ~RTRS_BRICK_ALL) != 0) return EINVAL;
-  return guarded(*brick, [&] { return brick->remote->free(id, count, flags != 0, kNever); });
+  return guarded(brick,
+                 [&] { return brick->remote->free(id, count, flags != 0, brick->closing()); });
 }
 
 int rtrs_brick_map(rtrs_brick* brick, uint64_t id, unsigned flags, rtrs_map** map) {
@@ -173,9 +194,9 @@ int rtrs_brick_map(rtrs_brick* brick, uint64_t id, unsigned flags, rtrs_map** ma
   constexpr unsigned kFlags =
       RTRS_MAP_WRITE | RTRS_MAP_OTHERS_READ | RTRS_MAP_OTHERS_WRITE | RTRS_MAP_NOWAIT;
   if ((flags & ~kFlags) != 0) return EINVAL;
-  return guarded(*brick, [&] {
+  return guarded(brick, [&] {
     auto made = std::make_unique<rtrs_map>();
-    auto blocks = brick->remote->map(id, 1, flags | rnbd::wire::kMapRead, kNever);
+    auto blocks = brick->remote->map(id, 1, flags | rnbd::wire::kMapRead, brick->closing());
     if (!blocks) return blocks.error();
     made->brick = brick;
     made->block = std::move(blocks->front());
@@ -187,33 +208,34 @@ int rtrs_brick_map(rtrs_brick* brick, uint64_t id, unsigned flags, rtrs_map** ma
 }
 
 int rtrs_brick_unmap(rtrs_map* map) {
-  return guarded(*map->brick, [&] {
+  return guarded(brick_of(map), [&] {
     const auto taken = take(*map);
-    return taken->brick->remote->unmap(taken->block, /*drop=*/false, kNever);
+    return taken->brick->remote->unmap(taken->block, /*drop=*/false, taken->brick->closing());
   });
 }
 
 int rtrs_brick_read(rtrs_map* map, uint64_t offset, void* into, size_t length) {
-  return guarded(*map->brick, [&] {
-    return RemoteBrick::read(map->block, offset, {static_cast<std::byte*>(into), length}, kNever);
+  return guarded(brick_of(map), [&] {
+    return RemoteBrick::read(map->block, offset, {static_cast<std::byte*>(into), length},
+                             map->brick->closing());
   });
 }
 
 int rtrs_brick_write(rtrs_map* map, uint64_t offset, const void* from, size_t length) {
-  return guarded(*map->brick, [&] {
+  return guarded(brick_of(map), [&] {
     return RemoteBrick::write(map->block, offset, {static_cast<const std::byte*>(from), length},
-                              kNever);
+                              map->brick->closing());
   });
 }
 
 int rtrs_brick_sync(rtrs_brick* brick, const rtrs_brick_range* ranges, int count) {
   if (count < 0 || (ranges == nullptr && count != 0)) return EINVAL;
-  return guarded(*brick, [&] {
+  return guarded(brick, [&] {
     std::vector<rnbd::wire::SyncRange> all;
     for (const rtrs_brick_range& range : std::span{ranges, static_cast<std::size_t>(count)})
       all.push_back({range.address, range.length});
     if (const int error = settle(*brick); error != 0) return error;
-    return brick->remote->sync(all, kNever);
+    return brick->remote->sync(all, brick->closing());
   });
 }
 
@@ -221,8 +243,9 @@ int rtrs_brick_list(rtrs_brick* brick, enum rtrs_brick_listing what, uint64_t fi
                     rtrs_brick_extent* extents, int count, int* found) {
   *found = 0;
   if (count < 0 || what > RTRS_BRICK_RECALLED) return EINVAL;
-  return guarded(*brick, [&] {
-    const auto all = brick->remote->list(static_cast<rnbd::wire::BrickListing>(what), kNever);
+  return guarded(brick, [&] {
+    const auto all =
+        brick->remote->list(static_cast<rnbd::wire::BrickListing>(what), brick->closing());
     if (!all) return all.error();
     for (const rnbd::wire::BrickExtent& one : *all) {
       const std::uint64_t blocks = one.blocks;
@@ -236,17 +259,20 @@ int rtrs_brick_list(rtrs_brick* brick, enum rtrs_brick_listing what, uint64_t fi
 }
 
 int rtrs_brick_recover(rtrs_brick* brick, rtrs_error* error) {
-  if (brick->birthplace.left())
-    return tell({RTRS_FORKED, rtrs_strerror(RTRS_FORKED)}, error), RTRS_FORKED;
-  return guarded(*brick, [&] {
-    const auto recovered = brick->remote->recover(kNever);
-    if (!recovered) return tell(recovered.error(), error), recovered.error().error;
-    return 0;
+  bool told = false;
+  const int failed = guarded(brick, [&] {
+    const auto recovered = brick->remote->recover(brick->closing());
+    if (recovered) return 0;
+    tell(recovered.error(), error);
+    told = true;
+    return recovered.error().error;
   });
+  if (failed != 0 && !told) tell({failed, rtrs_strerror(failed)}, error);
+  return failed;
 }
 
 void rtrs_brick_on_recall(rtrs_brick* brick, void (*wanted)(void* context), void* context) {
-  guarded(*brick, [&] {
+  guarded(brick, [&] {
     if (wanted == nullptr)
       brick->remote->on_recall(nullptr);
     else

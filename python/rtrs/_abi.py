@@ -112,7 +112,7 @@ def load(name="librtrs.so.0"):
     for declaration in (
             ("rtrs_version", text), ("rtrs_strerror", text, c.c_int),
             ("rtrs_connect", pointer, text, c.POINTER(ClientOptions), error),
-            ("rtrs_disconnect", None, pointer),
+            ("rtrs_shutdown", None, pointer), ("rtrs_disconnect", None, pointer),
             ("rtrs_call", c.c_int, pointer, text, c.c_size_t, vectors, c.c_int, vectors, c.c_int,
              c.POINTER(c.c_size_t), c.c_uint),
             ("rtrs_ask", c.c_int, pointer, text, c.c_size_t, vectors, c.c_int, c.c_size_t,

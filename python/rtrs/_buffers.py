@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Memory of Python's objects, and errors, as the C interface wants them."""
+"""Memory of Python's objects, handles, and errors, as the C interface wants them."""
 import ctypes as c
+import errno
 import os
+import threading
 
 from . import _abi
 
@@ -21,6 +23,67 @@ class UnknownOutcome(RtrsError):
 def failure(code, text=None):
     kind = UnknownOutcome if code == _abi.UNKNOWN_OUTCOME else RtrsError
     return kind(code, text if text else library.rtrs_strerror(code).decode())
+
+
+def closed(what):
+    return RtrsError(errno.EBADF, f"the {what} is closed")
+
+
+class Handle:
+    """A client of the library, which any thread may use until it is closed. It is not freed before
+    the last user has left; then `freed` is called. `with` gives its address, or raises EBADF.
+
+    What is done with its lists Python does at once, whatever other threads do.
+    """
+
+    def __init__(self, address, freed):
+        self._tell_freed = freed
+        self._open = [address]
+        self._to_free = [address]
+        self._inside = []  # threads
+        self._freed = threading.Event()
+        self._process = os.getpid()
+
+    def __enter__(self):
+        self._inside.append(threading.get_ident())
+        try:
+            return self._open[0]
+        except IndexError:
+            self.__exit__()
+            raise closed("client") from None
+
+    def __exit__(self, *_):
+        self._inside.remove(threading.get_ident())
+        if not self._open:
+            self._free()
+
+    @property
+    def closed(self):
+        return not self._open
+
+    def close(self):
+        """Ends the calls of other threads, and waits for them. One of this thread, which a signal has
+        interrupted, ends later."""
+        try:
+            library.rtrs_shutdown(self._open.pop())
+        except IndexError:
+            pass  # another thread closes it, or has done so
+        if os.getpid() != self._process:
+            return  # a child of fork() waits for nobody, and frees nothing
+        self._free()
+        if threading.get_ident() not in self._inside:
+            self._freed.wait()
+
+    def _free(self):
+        if self._inside:
+            return  # who leaves last does it
+        try:
+            address = self._to_free.pop()
+        except IndexError:
+            return
+        library.rtrs_disconnect(address)
+        self._tell_freed()
+        self._freed.set()
 
 
 def encoded(options):

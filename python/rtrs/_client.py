@@ -3,26 +3,61 @@
 import asyncio
 import contextlib
 import ctypes as c
+import errno
+import functools
 
 from . import _abi
-from ._buffers import Vectors, answer_of, encoded, failure, library, words
+from ._buffers import Handle, RtrsError, Vectors, answer_of, encoded, failure, library, words
 
 MOST = 1 << 20  # bytes of an answer, unless one says so
 
 
+def _tell(operation, done):
+    """Ends the task that waits, on whichever event loop it runs."""
+    def end():
+        if done.done():  # cancelled
+            _forget_answer(operation)
+        else:
+            done.set_result(None)
+
+    loop = done.get_loop()
+    if loop is asyncio._get_running_loop():
+        return end()
+    try:
+        loop.call_soon_threadsafe(end)
+    except RuntimeError:  # the loop is closed: nobody waits
+        _forget_answer(operation)
+
+
+def _forget_answer(operation):
+    address, operation.answer = operation.answer, None
+    library.rtrs_free(address)
+
+
+def _end_all(waiting):
+    """Ends the tasks whose operations ended with the client."""
+    while waiting:
+        _, (operation, source, target, done) = waiting.popitem()
+        source.close()
+        target.close()
+        operation.error = errno.ECANCELED
+        _tell(operation, done)
+
+
 class Client:
-    """A session with a server. Any thread may call; options are the fields of
-    rtrs_client_options."""
+    """A session with a server. Any thread may call, and close; options are the fields of
+    rtrs_client_options. When it is closed, methods raise RtrsError with EBADF."""
 
     def __init__(self, uri, **options):
         error = _abi.Error()
-        self._client = library.rtrs_connect(uri.encode(), _abi.ClientOptions(**encoded(options)),
-                                            c.byref(error))
-        if not self._client:
+        client = library.rtrs_connect(uri.encode(), _abi.ClientOptions(**encoded(options)),
+                                      c.byref(error))
+        if not client:
             raise failure(error.code, error.text.decode())
         self._loop = None
         self._turns = None  # of what goes over the control connection, on self._loop
         self._waiting = {}  # address of an operation -> what must live as long as it
+        self._handle = Handle(client, functools.partial(_end_all, self._waiting))
 
     def call(self, message, out=None, into=None, room=0, flags=0):
         """Sends a request and waits. Returns the answer: bytes when `room` says how long it may
@@ -30,9 +65,9 @@ class Client:
         message = words(message)
         buffer = bytearray(room) if into is None else into
         length = c.c_size_t()
-        with Vectors(out) as source, Vectors(buffer, writable=True) as target:
+        with self._handle as client, Vectors(out) as source, Vectors(buffer, writable=True) as target:
             count = target.count if into is not None or room else 0
-            error = library.rtrs_call(self._client, message, len(message), source.array,
+            error = library.rtrs_call(client, message, len(message), source.array,
                                       source.count, target.array, count, c.byref(length), flags)
         if error:
             raise failure(error)
@@ -42,8 +77,8 @@ class Client:
         """Sends a request and waits. Returns the answer as bytes, of any length up to `most`."""
         message = words(message)
         memory, length = c.c_void_p(), c.c_size_t()
-        with Vectors(out) as source:
-            error = library.rtrs_ask(self._client, message, len(message), source.array, source.count,
+        with self._handle as client, Vectors(out) as source:
+            error = library.rtrs_ask(client, message, len(message), source.array, source.count,
                                      most, c.byref(memory), c.byref(length), flags)
         if error:
             raise failure(error)
@@ -74,59 +109,73 @@ class Client:
         operation.out, operation.out_count = source.array, source.count
         done = loop.create_future()
         try:
-            await self._submit(operation, flags)
+            await self._submit((operation, source, target, done), flags)
         except BaseException:
             source.close()
             target.close()
             raise
-        # From here on it is the library's, until _ended() or a cancellation that comes in time.
-        self._waiting[c.addressof(operation)] = (operation, source, target, done)
         try:
             await done
         except asyncio.CancelledError:
-            if library.rtrs_cancel(self._client, operation) == 0:
+            if self._cancelled(operation):
                 self._take_back(operation)
             elif c.addressof(operation) not in self._waiting:
-                library.rtrs_free(operation.answer)  # it has ended, and nobody will look
+                _forget_answer(operation)  # it has ended, and nobody will look
             raise
         if operation.error:
             raise failure(operation.error)
 
-    async def _submit(self, operation, flags):
-        if not flags & _abi.CONTROL:
-            return await self._try_until_taken(operation, flags)
-        async with self._turns:  # which is first come, first served
-            await self._try_until_taken(operation, flags)
+    def _cancelled(self, operation):
+        try:
+            with self._handle as client:
+                return library.rtrs_cancel(client, operation) == 0
+        except RtrsError:
+            return False  # close() ends it
 
-    async def _try_until_taken(self, operation, flags):
+    async def _submit(self, held, flags):
+        if not flags & _abi.CONTROL:
+            return await self._try_until_taken(held, flags)
+        async with self._turns:  # which is first come, first served
+            await self._try_until_taken(held, flags)
+
+    async def _try_until_taken(self, held, flags):
         """Without blocking the event loop: a permit is waited for by trying again."""
-        while error := library.rtrs_submit(self._client, operation):
-            if error != 11 or flags & _abi.NOWAIT:  # EAGAIN
+        while error := self._try(held):
+            if error != errno.EAGAIN or flags & _abi.NOWAIT:
                 raise failure(error)
             await asyncio.sleep(0.001)
+
+    def _try(self, held):
+        """When it has been taken it is the library's until _ended(), close(), or a cancellation that
+        comes in time."""
+        operation = held[0]
+        with self._handle as client:
+            self._waiting[c.addressof(operation)] = held
+            error = library.rtrs_submit(client, operation)
+            if error:
+                del self._waiting[c.addressof(operation)]
+            return error
 
     def _watch(self, loop):
         if self._loop is loop:
             return
-        descriptor = library.rtrs_fd(self._client)
-        if descriptor < 0:
-            raise failure(c.get_errno())
-        if self._loop is not None and not self._loop.is_closed():
-            self._loop.remove_reader(descriptor)
-        loop.add_reader(descriptor, self._ended)
-        self._loop = loop
-        self._turns = asyncio.Lock()
+        with self._handle as client:
+            descriptor = library.rtrs_fd(client)
+            if descriptor < 0:
+                raise failure(c.get_errno())
+            if self._loop is not None and not self._loop.is_closed():
+                self._loop.remove_reader(descriptor)
+            loop.add_reader(descriptor, self._ended)
+            self._loop = loop
+            self._turns = asyncio.Lock()
 
     def _ended(self):
         operations = (c.POINTER(_abi.Operation) * 64)()
-        while count := library.rtrs_next(self._client, operations, 64):
-            for place in range(count):
-                operation = operations[place].contents
-                done = self._take_back(operation)
-                if done.done():  # cancelled
-                    library.rtrs_free(operation.answer)
-                else:
-                    done.set_result(None)
+        with contextlib.suppress(RtrsError), self._handle as client:
+            while count := library.rtrs_next(client, operations, 64):
+                for place in range(count):
+                    operation = operations[place].contents
+                    _tell(operation, self._take_back(operation))
 
     def _take_back(self, operation):
         _, source, target, done = self._waiting.pop(c.addressof(operation))
@@ -141,17 +190,21 @@ class Client:
         with Vectors(memory, writable=True) as held:
             address, length = held.array[0].base, held.array[0].length
             error = _abi.Error()
-            if library.rtrs_register_memory(self._client, address, length, c.byref(error)):
-                raise failure(error.code, error.text.decode())
+            with self._handle as client:
+                if library.rtrs_register_memory(client, address, length, c.byref(error)):
+                    raise failure(error.code, error.text.decode())
             try:
                 yield memory
             finally:
-                library.rtrs_unregister_memory(self._client, address, length)
+                if not self._handle.closed:  # close() has done it, too
+                    with self._handle as client:
+                        library.rtrs_unregister_memory(client, address, length)
 
     def paths(self):
         """A list of dictionaries with the fields of rtrs_path: each path as it is now."""
         paths = (_abi.Path * 16)(*(_abi.Path() for _ in range(16)))
-        count = min(library.rtrs_client_paths(self._client, paths, len(paths)), len(paths))
+        with self._handle as client:
+            count = min(library.rtrs_client_paths(client, paths, len(paths)), len(paths))
         return [{"address": path.address.decode(), "connected": bool(path.connected),
                  "in_use": bool(path.in_use), "requests": path.requests,
                  "in_flight": path.in_flight, "latency_ns": path.latency_ns}
@@ -166,35 +219,47 @@ class Client:
 
     def _change(self, function, path):
         error = _abi.Error()
-        if function(self._client, path.encode(), c.byref(error)):
-            raise failure(error.code, error.text.decode())
+        with self._handle as client:
+            if function(client, path.encode(), c.byref(error)):
+                raise failure(error.code, error.text.decode())
 
     def set_policy(self, policy):
         """"min-inflight", "round-robin" or "min-latency"."""
-        if error := library.rtrs_set_policy(self._client, policy.encode()):
-            raise failure(error, None if error == _abi.FORKED else
-                          f"'{policy}' is no policy: choose min-inflight, round-robin or min-latency")
+        with self._handle as client:
+            error = library.rtrs_set_policy(client, policy.encode())
+        if error:
+            raise failure(error, f"'{policy}' is no policy: choose min-inflight, round-robin or "
+                          "min-latency" if error == errno.EINVAL else None)
 
     @property
     def limits(self):
         """(requests in flight, bytes in one message)."""
         limits = _abi.Limits()
-        library.rtrs_client_limits(self._client, limits)
+        with self._handle as client:
+            library.rtrs_client_limits(client, limits)
         return limits.queue_depth, limits.max_io_size
 
     @property
     def alive(self):
-        """False when the session is over for good."""
-        return bool(library.rtrs_client_alive(self._client))
+        """False when the session is over for good, or closed."""
+        try:
+            with self._handle as client:
+                return bool(library.rtrs_client_alive(client))
+        except RtrsError:
+            return False
 
     def close(self):
-        if self._client:
-            descriptor = library.rtrs_fd(self._client) if self._loop is not None else -1
+        """Ends what runs, also of other threads and tasks, with ECANCELED: it was carried out once, or
+        not at all. Does nothing the second time."""
+        self._stop_watching()
+        self._handle.close()
+
+    def _stop_watching(self):
+        with contextlib.suppress(RtrsError), self._handle as client:
+            descriptor = library.rtrs_fd(client) if self._loop is not None else -1
             # A child of fork() has its parent's loop, and would take the reader from the parent.
             if descriptor >= 0 and not self._loop.is_closed():
                 self._loop.remove_reader(descriptor)
-            library.rtrs_disconnect(self._client)
-            self._client = None
 
     def __enter__(self):
         return self
@@ -203,5 +268,5 @@ class Client:
         self.close()
 
     def __del__(self):
-        if getattr(self, "_client", None):
+        if getattr(self, "_handle", None):
             self.close()

@@ -8,9 +8,9 @@ import traceback
 import weakref
 
 from . import _abi
-from ._buffers import Vectors, encoded, failure, library, memory
+from ._buffers import Vectors, closed, encoded, failure, library, memory
 
-
+_serving = set()  # servers that the library may call
 _HELD = 65536  # bytes; what is shorter is cheaper to copy
 _held = {}  # answers that the library still needs
 
@@ -114,7 +114,7 @@ class Request:
 
 
 class Server:
-    """Listens and calls handler(request) until it is closed.
+    """Listens and calls handler(request) until it is closed, whoever still has this object.
 
     What the handler returns is the answer; an OSError that it raises is the client's error. LATER
     says that finish() or fail() will be called elsewhere. It runs on `workers` threads, which may
@@ -137,12 +137,14 @@ class Server:
         request, up, down, paths = self._callbacks  # live as long as the server
         ops = _abi.ServerOps(request=request, session_up=up, session_down=down, paths_changed=paths)
         error = _abi.Error()
-        self._server = library.rtrs_listen(uri.encode(), ops, None,
-                                           _abi.ServerOptions(workers=workers,
-                                                               **encoded(options)),
-                                           c.byref(error))
-        if not self._server:
+        server = library.rtrs_listen(uri.encode(), ops, None,
+                                     _abi.ServerOptions(workers=workers, **encoded(options)),
+                                     c.byref(error))
+        if not server:
             raise failure(error.code, error.text.decode())
+        self._port = library.rtrs_server_port(server)
+        self._open = [server]
+        _serving.add(self)
 
     def _on_request(self, _, incoming):
         request = Request(incoming.contents, self._sessions[incoming.contents.session])
@@ -183,15 +185,20 @@ class Server:
     @property
     def port(self):
         """Of the first listener."""
-        return library.rtrs_server_port(self._server)
+        if not self._open:
+            raise closed("server")
+        return self._port
 
     def close(self, drain_ms=2000):
-        """Stops; waits so long for requests that run."""
-        if self._server:
-            error = library.rtrs_server_close(self._server, drain_ms)
-            self._server = None
-            if error:
-                raise failure(error)
+        """Stops; waits so long for requests that run. EBUSY: some still run, and end by themselves.
+        Does nothing the second time."""
+        try:
+            server = self._open.pop()
+        except IndexError:
+            return
+        if error := library.rtrs_server_close(server, drain_ms):
+            raise failure(error)
+        _serving.discard(self)
 
     def __enter__(self):
         return self

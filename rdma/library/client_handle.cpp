@@ -15,23 +15,27 @@ using rtrs::Failure;
 using rtrs::library::CallOperation;
 using rtrs::library::CallPlan;
 using rtrs::library::CallSlots;
+using rtrs::library::Door;
 using rtrs::library::Submissions;
 
 namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// When a call must have ended.
+/// When a call must have ended: at a time, and when the door is shut.
 struct Deadline {
   std::optional<Clock::time_point> at;
+  const Door& door;
 
-  explicit Deadline(rtrs::Duration timeout) {
+  Deadline(rtrs::Duration timeout, const Door& shut) : door{shut} {
     if (timeout != rtrs::Duration::zero()) at = Clock::now() + timeout;
   }
   static bool passed(void* context) {
     const auto& self = *static_cast<Deadline*>(context);
-    return self.at && Clock::now() >= *self.at;
+    return self.door.is_shut() || (self.at && Clock::now() >= *self.at);
   }
+  /// The error of a caller that gives up because of it.
+  int error() const { return door.is_shut() ? ECANCELED : ETIMEDOUT; }
 };
 
 }  // namespace
@@ -83,10 +87,10 @@ tl::expected<std::unique_ptr<rtrs_client>, Failure> rtrs_client::connect(
 
 int rtrs_client::run(CallPlan plan, unsigned flags, std::size_t* answer_length) {
   if (Submissions::on_its_thread()) return EDEADLK;
-  Deadline deadline{call_timeout_};
+  Deadline deadline{call_timeout_, door_};
   const auto late = [&] { return Deadline::passed(&deadline) || !client_->alive(); };
   const auto taken = plan.no_wait ? slots_->try_take() : slots_->take(late);
-  if (!taken) return plan.no_wait ? EAGAIN : client_->alive() ? ETIMEDOUT : EIO;
+  if (!taken) return plan.no_wait ? EAGAIN : client_->alive() ? deadline.error() : EIO;
   std::tie(plan.slot, plan.generation, plan.number) =
       std::tie(taken->slot, taken->generation, taken->number);
   plan.max_io_size = client_->limits().max_io_size;
@@ -96,7 +100,7 @@ int rtrs_client::run(CallPlan plan, unsigned flags, std::size_t* answer_length) 
   int error =
       plan.no_path_is_eio ? client_->run_control(call, interrupt) : client_->run(call, interrupt);
   slots_->give_back(plan.slot);
-  if (error == EINTR) error = ETIMEDOUT;
+  if (error == EINTR) error = deadline.error();
   if (error == EIO && call.in_doubt() && !client_->alive()) error = ENOTRECOVERABLE;
   if (answer_length != nullptr) *answer_length = error == 0 ? call.answer_length() : 0;
   return error;
@@ -123,8 +127,9 @@ int rtrs_client::submit(rtrs_operation& operation, CallPlan plan) {
   Submissions* const submissions = this->submissions();
   if (submissions == nullptr) return EAGAIN;
   const bool wait = !plan.no_wait && !Submissions::on_its_thread();
-  const auto taken = wait ? slots_->take([this] { return !client_->alive(); }) : slots_->try_take();
-  if (!taken) return wait ? EIO : EAGAIN;
+  const auto over = [this] { return door_.is_shut() || !client_->alive(); };
+  const auto taken = wait ? slots_->take(over) : slots_->try_take();
+  if (!taken) return !wait ? EAGAIN : door_.is_shut() ? ECANCELED : EIO;
   std::tie(plan.slot, plan.generation, plan.number) =
       std::tie(taken->slot, taken->generation, taken->number);
   plan.max_io_size = client_->limits().max_io_size;

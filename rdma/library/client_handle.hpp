@@ -7,9 +7,9 @@
 #include <mutex>
 
 #include "rdma/client.hpp"
-#include "rdma/library/birthplace.hpp"
 #include "rdma/library/call_operation.hpp"
 #include "rdma/library/call_slots.hpp"
+#include "rdma/library/door.hpp"
 #include "rdma/library/include/rtrs.h"
 #include "rdma/library/renewal.hpp"
 #include "rdma/library/submissions.hpp"
@@ -17,15 +17,15 @@
 /// A client and the additions of the library: the slots of its calls, the end of calls whose server
 /// was replaced, and a thread for calls without a waiting caller.
 ///
-/// Threads: any, but the destructor: nobody may be inside.
+/// Threads: any that are inside the door; the destructor when nobody is.
 struct rtrs_client {
  public:
   /// Errors: as rtrs::Client::connect(); EPROTONOSUPPORT: the server is none of this library.
   static tl::expected<std::unique_ptr<rtrs_client>, rtrs::Failure> connect(
       const char* uri, const rtrs_client_options& options);
 
-  /// In a child of fork() nothing else may be called, and this must not be destroyed.
-  bool left_behind() const { return birthplace_.left(); }
+  /// When it is shut, calls and those that wait for a permit give up.
+  rtrs::library::Door& door() { return door_; }
   /// Runs a call and waits for its end. Errors: as rtrs_call().
   int run(rtrs::library::CallPlan plan, unsigned flags, std::size_t* answer_length);
   int submit(rtrs_operation& operation, rtrs::library::CallPlan plan);
@@ -40,7 +40,7 @@ struct rtrs_client {
   rtrs_client() = default;
   rtrs::library::Submissions* submissions();
 
-  const rtrs::library::Birthplace birthplace_{};
+  rtrs::library::Door door_;
   rtrs::library::Renewal renewal_;  // outlives the client
   std::unique_ptr<rtrs::Client> client_;
   std::unique_ptr<rtrs::library::CallSlots> slots_;

@@ -17,6 +17,7 @@
 using rtrs::Failure;
 using rtrs::library::plan_call;
 using rtrs::library::tell;
+using rtrs::library::Visit;
 
 namespace {
 
@@ -29,15 +30,19 @@ Failure failure_of(const std::exception& exception) {
   return {memory ? ENOMEM : EAGAIN, exception.what()};
 }
 
-Failure left_behind() { return {RTRS_FORKED, rtrs_strerror(RTRS_FORKED)}; }
+int refuse(const Visit& visit, rtrs_error* error) {
+  tell({visit.refusal(), rtrs_strerror(visit.refusal())}, error);
+  return visit.refusal();
+}
 
-int change_path(rtrs_client& client, const char* text, rtrs_error* error,
+int change_path(rtrs_client* client, const char* text, rtrs_error* error,
                 tl::expected<void, Failure> (rtrs::Client::*change)(const rtrs::PathAddress&)) {
-  if (client.left_behind()) return tell(left_behind(), error), RTRS_FORKED;
+  const Visit visit{client};
+  if (visit.refusal() != 0) return refuse(visit, error);
   const auto path =
       rtrs::library::parse_path(text != nullptr ? text : "", rtrs::TransportKind::tcp);
   if (!path) return tell(path.error(), error), path.error().error;
-  const auto done = (client.client().*change)(*path);
+  const auto done = (client->client().*change)(*path);
   if (!done) return tell(done.error(), error), done.error().error;
   return 0;
 }
@@ -74,6 +79,8 @@ const char* rtrs_strerror(int error) {
     case RTRS_FORKED:
       return "it was made before fork(), and works only in the process that made it: connect again "
              "in this one";
+    case ECANCELED:
+      return "the client was closed meanwhile: carried out once, or not at all";
     case EHOSTUNREACH:
       return "no path to the server worked in time: not carried out";
     case EMSGSIZE:
@@ -89,6 +96,7 @@ const char* rtrs_strerror(int error) {
 rtrs_client* rtrs_connect(const char* uri, const rtrs_client_options* options, rtrs_error* error) {
   try {
     const rtrs::library::NoSignals no_signals;
+    const rtrs::library::NoCancellation no_cancellation;
     const auto known = rtrs::library::read_options(options);
     if (!known) return tell(known.error(), error), nullptr;
     auto client = rtrs_client::connect(uri, *known);
@@ -99,13 +107,22 @@ rtrs_client* rtrs_connect(const char* uri, const rtrs_client_options* options, r
   }
 }
 
+void rtrs_shutdown(rtrs_client* client) {
+  if (client != nullptr) client->door().shut();
+}
+
 void rtrs_disconnect(rtrs_client* client) {
-  if (client != nullptr && !client->left_behind()) delete client;
+  if (client == nullptr || client->door().left_behind()) return;
+  const rtrs::library::NoCancellation no_cancellation;
+  client->door().shut();
+  client->door().wait_until_empty();
+  delete client;
 }
 
 int rtrs_call(rtrs_client* client, const void* message, size_t message_length, const iovec* out,
               int out_count, const iovec* in, int in_count, size_t* answer_length, unsigned flags) {
-  if (client->left_behind()) return RTRS_FORKED;
+  const Visit visit{client};
+  if (visit.refusal() != 0) return visit.refusal();
   const auto plan = plan_call(message, message_length, out, out_count, in, in_count, flags);
   if (!plan) return plan.error();
   try {
@@ -118,7 +135,8 @@ int rtrs_call(rtrs_client* client, const void* message, size_t message_length, c
 int rtrs_ask(rtrs_client* client, const void* message, size_t message_length, const iovec* out,
              int out_count, size_t most, void** answer, size_t* answer_length, unsigned flags) {
   *answer = nullptr;
-  if (client->left_behind()) return RTRS_FORKED;
+  const Visit visit{client};
+  if (visit.refusal() != 0) return visit.refusal();
   auto plan = plan_call(message, message_length, out, out_count, nullptr, 0, flags);
   if (!plan) return plan.error();
   rtrs::library::OwnedAnswer owned;
@@ -136,7 +154,8 @@ int rtrs_ask(rtrs_client* client, const void* message, size_t message_length, co
 void rtrs_free(void* memory) { rtrs::library::large_free(memory); }
 
 int rtrs_submit(rtrs_client* client, rtrs_operation* operation) {
-  if (client->left_behind()) return RTRS_FORKED;
+  const Visit visit{client};
+  if (visit.refusal() != 0) return visit.refusal();
   if (operation->size < kOperation) return EINVAL;
   auto plan = plan_call(operation->message, operation->message_length, operation->out,
                         operation->out_count, operation->in, operation->in_count, operation->flags);
@@ -153,22 +172,25 @@ int rtrs_submit(rtrs_client* client, rtrs_operation* operation) {
 }
 
 int rtrs_cancel(rtrs_client* client, rtrs_operation* operation) {
-  return client->left_behind() ? RTRS_FORKED : client->cancel(*operation);
+  const Visit visit{client};
+  return visit.refusal() != 0 ? visit.refusal() : client->cancel(*operation);
 }
 
 int rtrs_fd(rtrs_client* client) {
-  const bool left_behind = client->left_behind();
-  const int descriptor = left_behind ? -1 : client->descriptor();
-  if (descriptor < 0) errno = left_behind ? RTRS_FORKED : EAGAIN;
+  const Visit visit{client};
+  const int descriptor = visit.refusal() != 0 ? -1 : client->descriptor();
+  if (descriptor < 0) errno = visit.refusal() != 0 ? visit.refusal() : EAGAIN;
   return descriptor;
 }
 
 int rtrs_next(rtrs_client* client, rtrs_operation** operations, int count) {
-  return client->left_behind() ? 0 : client->next(operations, count);
+  const Visit visit{client};
+  return visit.refusal() != 0 ? 0 : client->next(operations, count);
 }
 
 int rtrs_register_memory(rtrs_client* client, void* memory, size_t length, rtrs_error* error) {
-  if (client->left_behind()) return tell(left_behind(), error), RTRS_FORKED;
+  const Visit visit{client};
+  if (visit.refusal() != 0) return refuse(visit, error);
   try {
     const auto known = client->client().register_memory({static_cast<std::byte*>(memory), length});
     return known ? 0 : (tell(known.error(), error), known.error().error);
@@ -178,7 +200,8 @@ int rtrs_register_memory(rtrs_client* client, void* memory, size_t length, rtrs_
 }
 
 int rtrs_unregister_memory(rtrs_client* client, void* memory, size_t length) {
-  if (client->left_behind()) return RTRS_FORKED;
+  const Visit visit{client};
+  if (visit.refusal() != 0) return visit.refusal();
   try {
     const auto known = client->client().forget_memory({static_cast<std::byte*>(memory), length});
     return known ? 0 : known.error().error;
@@ -188,19 +211,24 @@ int rtrs_unregister_memory(rtrs_client* client, void* memory, size_t length) {
 }
 
 void rtrs_client_limits(rtrs_client* client, rtrs_limits* limits) {
-  const rtrs::SessionLimits& session = client->client().limits();
+  const Visit visit{client};
   rtrs_limits result{};
-  result.queue_depth = session.queue_depth;
-  result.max_io_size = session.max_io_size;
+  if (visit.refusal() == 0 || visit.refusal() == RTRS_FORKED) {
+    const rtrs::SessionLimits& session = client->client().limits();
+    result.queue_depth = session.queue_depth;
+    result.max_io_size = session.max_io_size;
+  }
   write_out(result, limits);
 }
 
 int rtrs_client_alive(rtrs_client* client) {
-  return !client->left_behind() && client->client().alive() ? 1 : 0;
+  const Visit visit{client};
+  return visit.refusal() == 0 && client->client().alive() ? 1 : 0;
 }
 
 int rtrs_client_paths(rtrs_client* client, rtrs_path* paths, int count) {
-  if (client->left_behind()) return 0;
+  const Visit visit{client};
+  if (visit.refusal() != 0) return 0;
   try {
     const auto all = client->client().paths();
     const auto known = std::min<std::size_t>(all.size(), std::max(count, 0));
@@ -218,15 +246,16 @@ int rtrs_client_paths(rtrs_client* client, rtrs_path* paths, int count) {
 }
 
 int rtrs_add_path(rtrs_client* client, const char* path, rtrs_error* error) {
-  return change_path(*client, path, error, &rtrs::Client::add_path);
+  return change_path(client, path, error, &rtrs::Client::add_path);
 }
 
 int rtrs_remove_path(rtrs_client* client, const char* path, rtrs_error* error) {
-  return change_path(*client, path, error, &rtrs::Client::remove_path);
+  return change_path(client, path, error, &rtrs::Client::remove_path);
 }
 
 int rtrs_set_policy(rtrs_client* client, const char* policy) {
-  if (client->left_behind()) return RTRS_FORKED;
+  const Visit visit{client};
+  if (visit.refusal() != 0) return visit.refusal();
   const auto parsed = rtrs::library::parse_policy(policy != nullptr ? policy : "");
   if (!parsed) return parsed.error().error;
   client->client().set_policy(*parsed);

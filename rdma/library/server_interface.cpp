@@ -9,10 +9,12 @@
 #include <memory>
 #include <string>
 
+#include "rdma/library/door.hpp"
 #include "rdma/library/options.hpp"
 #include "rdma/library/server_handle.hpp"
 
 using rtrs::Failure;
+using rtrs::library::NoCancellation;
 using rtrs::library::read_options;
 using rtrs::library::tell;
 
@@ -41,6 +43,7 @@ tl::expected<std::unique_ptr<rtrs_server>, Failure> listen(const char* uri,
 
 rtrs_server* rtrs_listen(const char* uri, const rtrs_server_ops* ops, void* context,
                          const rtrs_server_options* options, rtrs_error* error) {
+  const NoCancellation no_cancellation;
   try {
     auto server = listen(uri, ops, context, options);
     if (!server) return tell(server.error(), error), nullptr;
@@ -52,12 +55,14 @@ rtrs_server* rtrs_listen(const char* uri, const rtrs_server_ops* ops, void* cont
 
 int rtrs_server_close(rtrs_server* server, unsigned drain_ms) {
   if (server == nullptr || server->left_behind()) return 0;
+  const NoCancellation no_cancellation;
   if (!server->stop(std::chrono::milliseconds{drain_ms})) return EBUSY;
   delete server;
   return 0;
 }
 
 int rtrs_server_address(rtrs_server* server, unsigned index, char* text, size_t size) {
+  if (server == nullptr) return EINVAL;
   const auto& all = server->addresses();
   if (index >= all.size()) return ENOENT;
   if (all[index].size() >= size) return ERANGE;
@@ -66,25 +71,30 @@ int rtrs_server_address(rtrs_server* server, unsigned index, char* text, size_t 
 }
 
 unsigned rtrs_server_port(rtrs_server* server) {
+  if (server == nullptr) return 0;
   const std::string& first = server->addresses().front();
   return static_cast<unsigned>(std::atoi(first.substr(first.rfind(':') + 1).c_str()));
 }
 
 void rtrs_finish(rtrs_request* request, int error, const void* answer, size_t length) {
-  if (request->session().server().left_behind()) return;
+  if (request == nullptr || request->session().server().left_behind()) return;
+  const NoCancellation no_cancellation;
   request->session().end(*request, error, {static_cast<const std::byte*>(answer), length}, nullptr,
                          nullptr);
 }
 
 void rtrs_finish_with(rtrs_request* request, const void* answer, size_t length,
                       void (*release)(void*), void* context) {
-  if (request->session().server().left_behind())
+  if (request == nullptr || request->session().server().left_behind())
     return release != nullptr ? release(context) : void();
+  const NoCancellation no_cancellation;
   request->session().end(*request, 0, {static_cast<const std::byte*>(answer), length}, release,
                          context);
 }
 
-void* rtrs_take_data(rtrs_request* request) { return request->gathered.take(); }
+void* rtrs_take_data(rtrs_request* request) {
+  return request != nullptr ? request->gathered.take() : nullptr;
+}
 
 const char* rtrs_session_name(rtrs_session* session) { return session->name().c_str(); }
 const char* rtrs_session_peer(rtrs_session* session) { return session->peer().c_str(); }

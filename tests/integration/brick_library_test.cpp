@@ -111,6 +111,31 @@ TEST_CASE("after recovery maps are dead, their blocks are not") {
   CHECK(back == text);
 }
 
+TEST_CASE("what was moved away is an error") {
+  Brick brick = open_empty();
+  REQUIRE(brick.alloc(0) == 0);
+  auto map = brick.map(0);
+  REQUIRE(map);
+  {
+    const rtrs::Map moved = *std::move(map);
+    std::string text(10, '?');
+    CHECK(map->read(0, rtrs::room(text)) == EINVAL);  // NOLINT: that is the question
+    CHECK(map->write(0, rtrs::bytes(text)) == EINVAL);
+    CHECK(map->unmap() == 0);
+  }
+  CHECK(rtrs_brick_unmap(nullptr) == EINVAL);
+  const Brick moved = std::move(brick);
+  CHECK(brick.info().code() == EINVAL);  // NOLINT
+  CHECK(brick.alloc(Brick::kBlock) == EINVAL);
+  CHECK(brick.free(0) == EINVAL);
+  CHECK(brick.map(0).code() == EINVAL);
+  CHECK(brick.sync() == EINVAL);
+  CHECK(brick.list(RTRS_BRICK_MINE).code() == EINVAL);
+  CHECK(brick.recover() == EINVAL);
+  brick.on_recall([] {});
+  rtrs_brick_close(nullptr);
+}
+
 TEST_CASE("what is no brick is refused, with a sentence") {
   for (const char* wrong : {"rtrs+tcp://127.0.0.1/disk0", "rnbd+tcp://127.0.0.1", "nonsense"}) {
     auto brick = Brick::open(wrong);

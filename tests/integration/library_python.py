@@ -3,6 +3,7 @@
 import array
 import asyncio
 import errno
+import gc
 import os
 import pathlib
 import signal
@@ -425,6 +426,110 @@ class Forks(unittest.IsolatedAsyncioTestCase):
         self.ended_well(self.fork(self.client.close))
         answer = await asyncio.wait_for(self.client.ask_async("parent", b"def"), 20)
         self.assertEqual(answer, b"def")
+
+
+class Closing(unittest.IsolatedAsyncioTestCase):
+    def setUp(self):
+        self.go = threading.Event()
+        self.came = threading.Semaphore(0)
+        self.server = rtrs.Server(SERVER, self.handle, workers=4)
+        self.client = rtrs.Client(f"rtrs+tcp://127.0.0.1:{self.server.port}")
+
+    def tearDown(self):
+        self.go.set()
+        self.client.close()
+        self.server.close()
+
+    def handle(self, request):
+        if request.message == b"wait":
+            self.came.release()
+            self.go.wait(20)
+        return request.data
+
+    def fails(self, number, function, *arguments):
+        with self.assertRaises(rtrs.RtrsError) as caught:
+            function(*arguments)
+        self.assertEqual(caught.exception.errno, number)
+
+    def test_what_is_closed_says_so(self):
+        self.client.close()
+        self.client.close()
+        for function, *arguments in (
+                (self.client.ask, "m"), (self.client.call, "m", b"data"), (self.client.paths,),
+                (self.client.add_path, "127.0.0.2"), (self.client.remove_path, "127.0.0.2"),
+                (self.client.set_policy, "round-robin"), (lambda: self.client.limits,),
+                (self.client.registered(bytearray(9)).__enter__,)):
+            self.fails(errno.EBADF, function, *arguments)
+        self.assertFalse(self.client.alive)
+        self.server.close()
+        self.server.close()
+        self.fails(errno.EBADF, lambda: self.server.port)
+
+    async def test_tasks_of_a_closed_client_end(self):
+        self.assertEqual(await self.client.ask_async("m", b"abc"), b"abc")
+        tasks = [asyncio.ensure_future(self.client.ask_async("wait", flags=flags)) for flags in (0, rtrs.CONTROL)]
+        for _ in tasks:
+            await asyncio.to_thread(self.came.acquire)
+        self.client.close()
+        for answer in await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), 20):
+            self.assertEqual(answer.errno, errno.ECANCELED)
+        for call in (self.client.ask_async("m"), self.client.call_async("m")):
+            with self.assertRaises(rtrs.RtrsError) as caught:
+                await call
+            self.assertEqual(caught.exception.errno, errno.EBADF)
+
+    async def test_tasks_end_when_another_thread_closes(self):
+        task = asyncio.ensure_future(self.client.ask_async("wait"))
+        await asyncio.to_thread(self.came.acquire)
+        await asyncio.to_thread(self.client.close)
+        with self.assertRaises(rtrs.RtrsError) as caught:
+            await asyncio.wait_for(task, 20)
+        self.assertEqual(caught.exception.errno, errno.ECANCELED)
+
+    def test_calls_of_other_threads_end_when_their_client_is_closed(self):
+        numbers = []
+
+        def ask(flags):
+            try:
+                self.client.ask("wait", flags=flags)
+            except rtrs.RtrsError as error:
+                numbers.append(error.errno)
+
+        threads = [threading.Thread(target=ask, args=(flags,)) for flags in (0, rtrs.CONTROL)]
+        for thread in threads:
+            thread.start()
+            self.came.acquire()
+        closers = [threading.Thread(target=self.client.close) for _ in range(2)]
+        for thread in closers:
+            thread.start()
+        for thread in threads + closers:
+            thread.join(20)
+            self.assertFalse(thread.is_alive())
+        self.assertEqual(numbers, [errno.ECANCELED] * 2)
+
+    def test_a_signal_may_close_what_it_has_interrupted(self):
+        before = signal.signal(signal.SIGUSR1, lambda *_: self.client.close())
+        try:
+            for i in range(200):
+                with rtrs.Client(f"rtrs+tcp://127.0.0.1:{self.server.port}") as self.client:
+                    killer = threading.Timer(i / 20_000, os.kill, (os.getpid(), signal.SIGUSR1))
+                    killer.start()
+                    with self.assertRaises(rtrs.RtrsError):
+                        while True:
+                            self.client.ask("m")
+                    killer.join()
+        finally:
+            signal.signal(signal.SIGUSR1, before)
+
+    def test_memory_may_be_registered_while_its_client_is_closed(self):
+        with self.client.registered(bytearray(4096)):
+            self.client.close()
+
+    def test_a_server_serves_until_it_is_closed_whoever_has_it(self):
+        port = rtrs.Server(SERVER, lambda request: request.data).port
+        gc.collect()
+        with rtrs.Client(f"rtrs+tcp://127.0.0.1:{port}") as client:
+            self.assertEqual(client.ask("m", b"abc"), b"abc")
 
 
 class Once(unittest.TestCase):

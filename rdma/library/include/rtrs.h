@@ -5,6 +5,8 @@
  * server listens, and a handler ends each request, at once or later, from any thread. The tutorial
  * is docs/library.md. Functions return 0 or a positive errno unless they say otherwise. A structure
  * begins with its size: set it to sizeof. Every other member that stays 0 has its default.
+ * A function that is given NULL for its client, server, brick or map answers EINVAL. In a function
+ * pthread_cancel(3) waits for its end.
  */
 #ifndef RTRS_H
 #define RTRS_H
@@ -158,7 +160,13 @@ struct rtrs_path {
  * connect_timeout_ms. NULL: `error` (which may be NULL) says why, and so does errno. */
 RTRS_API rtrs_client *rtrs_connect(const char *uri, const struct rtrs_client_options *options,
                                    struct rtrs_error *error);
-/* Operations that have not ended end with ECANCELED. No call may be running. */
+/* Ends what runs: calls of other threads end with ECANCELED within 250 ms (carried out once, or not
+ * at all), and so does every call that follows. Only rtrs_disconnect() may follow for certain. NULL
+ * does nothing. Threads: any. */
+RTRS_API void rtrs_shutdown(rtrs_client *client);
+/* Ends what runs as rtrs_shutdown() does, waits until all calls have returned, and frees the client.
+ * Operations that have not ended end with ECANCELED. Threads: any, but not in `done`; nobody may
+ * begin a call meanwhile, or know the client after it. NULL does nothing. */
 RTRS_API void rtrs_disconnect(rtrs_client *client);
 
 /* Sends a request and waits for its end. `out` are data for the server, `in` is room for the
@@ -167,7 +175,7 @@ RTRS_API void rtrs_disconnect(rtrs_client *client);
  * Errors: the handler's; RTRS_UNKNOWN_OUTCOME; EHOSTUNREACH (no path in time, certainly not carried
  * out); ETIMEDOUT (call_timeout_ms has passed: carried out once, now or later, or not at all);
  * EAGAIN (RTRS_NOWAIT); ENOBUFS (the server has no memory for such a large request now); EDEADLK
- * (called in `done`); EIO (the session is over). EMSGSIZE: the message is longer than
+ * (called in `done`); ECANCELED (rtrs_shutdown()); EIO (the session is over). EMSGSIZE: the message is longer than
  * RTRS_MAX_MESSAGE, or the data are more than the server takes. An answer that is longer than the
  * room gives EMSGSIZE, too; then the request was carried out. Threads: any. */
 RTRS_API int rtrs_call(rtrs_client *client, const void *message, size_t message_length,
@@ -284,7 +292,8 @@ struct rtrs_brick_range {
  * may be NULL) says why, and so does errno. Threads: all functions any, but rtrs_brick_close(). */
 RTRS_API rtrs_brick *rtrs_brick_open(const char *uri, const struct rtrs_client_options *options,
                                      struct rtrs_error *error);
-/* Ends and frees all maps. No call may be running. */
+/* Ends what runs with ECANCELED, waits until all calls have returned, and ends and frees all maps.
+ * Nobody may begin a call meanwhile. NULL does nothing. */
 RTRS_API void rtrs_brick_close(rtrs_brick *brick);
 
 RTRS_API int rtrs_brick_describe(rtrs_brick *brick, struct rtrs_brick_info *info);
@@ -394,7 +403,7 @@ RTRS_API int rtrs_server_close(rtrs_server *server, unsigned drain_ms);
 /* A listener's address, "tcp:127.0.0.1:1234" with the real port. ENOENT: there is no such
  * listener. */
 RTRS_API int rtrs_server_address(rtrs_server *server, unsigned index, char *text, size_t size);
-/* The port of the first listener. */
+/* The port of the first listener. 0: `server` is NULL. */
 RTRS_API unsigned rtrs_server_port(rtrs_server *server);
 
 /* Ends a request: with an errno (1 to 511), or with 0 and an answer, which is copied before the

@@ -104,7 +104,8 @@ using ServerOptions = rtrs_server_options;
 inline constexpr unsigned kDrainMs = 2000;
 
 /// A session with a server. In a child of fork() its parent's clients, servers and bricks fail with
-/// RTRS_FORKED, and may be destroyed. Threads: any, but no call may run during the destructor.
+/// RTRS_FORKED, and may be destroyed. One that was moved away fails with EINVAL. Threads: any; end
+/// calls of other threads with shutdown() before the destructor.
 class Client {
  public:
   /// The result of an operation: an errno, and the length of its answer.
@@ -216,6 +217,8 @@ class Client {
   /// Errors: EINVAL.
   int set_policy(const char* policy) { return rtrs_set_policy(client_.get(), policy); }
 
+  /// Calls of all threads end with ECANCELED within 250 ms, and so does every one that follows.
+  void shutdown() { rtrs_shutdown(client_.get()); }
   bool alive() const { return rtrs_client_alive(client_.get()) != 0; }
   rtrs_client* get() const { return client_.get(); }
 
@@ -264,26 +267,28 @@ class Client {
   int hand_over(std::unique_ptr<Submitted> submitted) {
     // Before the mutex, which nobody may ever unlock in a child of fork().
     if (descriptor() < 0) return errno;
-    UnderWay& under_way = *client_.get_deleter().under_way;
-    under_way.used.store(true, std::memory_order_relaxed);
-    submitted->registered = client_.get_deleter().under_way;
+    const std::shared_ptr<UnderWay> under_way = client_.get_deleter().under_way;
+    under_way->used.store(true, std::memory_order_relaxed);
+    submitted->registered = under_way;
     {
-      const std::lock_guard lock{under_way.mutex};
-      under_way.all.insert(submitted.get());
+      const std::lock_guard lock{under_way->mutex};
+      under_way->all.insert(submitted.get());
     }
     Submitted* const operation = submitted.release();  // its end takes it back
     const int error = rtrs_submit(client_.get(), &operation->operation);
-    if (error != 0) take_back(*operation);
+    if (error != 0) take_back(operation, *under_way);
     return error;
   }
-  static std::unique_ptr<Submitted> take_back(Submitted& submitted) {
-    const std::lock_guard lock{submitted.registered->mutex};
-    submitted.registered->all.erase(&submitted);
-    return std::unique_ptr<Submitted>{&submitted};
+  /// Null: ~Client() has taken it.
+  static std::unique_ptr<Submitted> take_back(Submitted* submitted, UnderWay& under_way) {
+    const std::lock_guard lock{under_way.mutex};
+    return std::unique_ptr<Submitted>{under_way.all.erase(submitted) != 0 ? submitted : nullptr};
   }
   static void tell(rtrs_operation& operation) {
-    const auto self = take_back(*static_cast<Submitted*>(operation.context));
-    self->told(operation.error, operation.answer_length);
+    auto* const submitted = static_cast<Submitted*>(operation.context);
+    const std::shared_ptr<UnderWay> under_way = submitted->registered;
+    if (const auto self = take_back(submitted, *under_way))
+      self->told(self->operation.error, self->operation.answer_length);
   }
 
   struct Disconnect {
@@ -295,7 +300,12 @@ class Client {
         return;
       }
       // Enqueued operations belong to us again if their end was not reported.
-      for (Submitted* submitted : std::set<Submitted*>{std::move(under_way->all)}) delete submitted;
+      std::set<Submitted*> unreported;
+      {
+        const std::lock_guard lock{under_way->mutex};
+        unreported.swap(under_way->all);
+      }
+      for (Submitted* submitted : unreported) delete submitted;
     }
     std::shared_ptr<UnderWay> under_way;
   };
@@ -412,6 +422,7 @@ class Brick {
   }
   /// `wanted` must not block nor call the brick; see rtrs_brick_on_recall().
   void on_recall(std::function<void()> wanted) {
+    if (!wanted_) return;  // moved away
     rtrs_brick_on_recall(get(), nullptr, nullptr);
     *wanted_ = std::move(wanted);
     if (!*wanted_) return;

@@ -49,6 +49,45 @@ TEST_CASE("an answer of unknown length comes in memory of its own") {
   CHECK(client.ask("m", rtrs::bytes(too_long)).code() == EMSGSIZE);
 }
 
+TEST_CASE("what was moved away or closed is an error") {
+  rtrs::Server server = echo_server();
+  rtrs::Client client = client_of(server);
+  const rtrs::Client moved = std::move(client);
+  CHECK(client.call("m").code() == EINVAL);  // NOLINT: that is the question
+  CHECK(client.ask("m").code() == EINVAL);
+  CHECK(client.submit("m", {}, {}, [](int, std::size_t) {}) == EINVAL);
+  CHECK(client.enqueue("m", {}, {}, [](int, std::size_t) {}) == EINVAL);
+  CHECK(client.descriptor() == -1);
+  CHECK(client.run_ended() == 0);
+  std::string memory(64, '?');
+  CHECK(client.register_memory(rtrs::room(memory)).code() == EINVAL);
+  CHECK(client.limits().queue_depth == 0);
+  CHECK(client.paths().empty());
+  CHECK(client.add_path("127.0.0.2").code == EINVAL);
+  CHECK(client.remove_path("127.0.0.2").code == EINVAL);
+  CHECK(client.set_policy("round-robin") == EINVAL);
+  CHECK_FALSE(client.alive());
+  client.shutdown();
+  CHECK(moved.alive());
+  CHECK(server.close(0) == 0);
+  CHECK(server.port() == 0);
+  CHECK(server.close(0) == 0);
+}
+
+TEST_CASE("calls of other threads end when their client is shut down") {
+  std::promise<rtrs::Request> came;
+  auto server = rtrs::Server::listen(
+      "rtrs+tcp://127.0.0.1:0", [&](rtrs::Request request) { came.set_value(std::move(request)); });
+  REQUIRE(server);
+  std::optional<rtrs::Client> client{client_of(*server)};
+  auto call = std::async(std::launch::async, [&] { return client->ask("m").code(); });
+  std::optional<rtrs::Request> held{came.get_future().get()};
+  client->shutdown();
+  CHECK(call.get() == ECANCELED);
+  CHECK(client->submit("m", {}, {}, [](int, std::size_t) {}) == ECANCELED);
+  client.reset();
+}
+
 TEST_CASE("what is submitted is told of on another thread") {
   rtrs::Server server = echo_server();
   rtrs::Client client = client_of(server);

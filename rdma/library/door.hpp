@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Who is inside an object of the C interface while somebody closes it.
+#pragma once
+
+#include <pthread.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstdint>
+
+#include "rdma/library/birthplace.hpp"
+#include "rdma/library/include/rtrs.h"
+
+namespace rtrs::library {
+
+/// Counts the callers inside. Once it is shut nobody else comes in, and when the last one has left
+/// nobody uses the object any more.
+///
+/// Threads: any.
+class Door {
+ public:
+  /// In a child of fork() nobody may be inside, and the object must not be destroyed.
+  bool left_behind() const { return birthplace_.left(); }
+
+  /// 0: the caller is inside until it leaves. Errors: RTRS_FORKED; ECANCELED: it is shut.
+  int enter() {
+    if (left_behind()) return RTRS_FORKED;
+    if ((state_.fetch_add(1) & kShut) == 0) return 0;
+    leave();
+    return ECANCELED;
+  }
+  void leave() {
+    // Whoever waits may destroy this at once; notify_all() uses no more than the address.
+    if (state_.fetch_sub(1) == kShut + 1) state_.notify_all();
+  }
+  void shut() { state_.fetch_or(kShut); }
+  bool is_shut() const { return (state_.load(std::memory_order_relaxed) & kShut) != 0; }
+  /// Only when it is shut.
+  void wait_until_empty() const {
+    for (std::uint32_t now = state_; now != kShut; now = state_) state_.wait(now);
+  }
+
+ private:
+  static constexpr std::uint32_t kShut = 1U << 31;
+
+  const Birthplace birthplace_{};
+  std::atomic<std::uint32_t> state_{0};  ///< the number of those inside, and kShut
+};
+
+/// While it lives, pthread_cancel() does not end this thread: it would take along what the others
+/// need, a lock or the reading of answers.
+class NoCancellation {
+ public:
+  NoCancellation() { pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before_); }
+  ~NoCancellation() { pthread_setcancelstate(before_, nullptr); }
+  NoCancellation(const NoCancellation&) = delete;
+  NoCancellation& operator=(const NoCancellation&) = delete;
+
+ private:
+  int before_ = PTHREAD_CANCEL_ENABLE;
+};
+
+/// A call of the C interface. It is inside as long as this lives, or has been refused.
+class Visit {
+ public:
+  /// `handle` may be null: EINVAL.
+  template <class Handle>
+  explicit Visit(Handle* handle)
+      : door_{handle != nullptr ? &handle->door() : nullptr},
+        refusal_{door_ != nullptr ? door_->enter() : EINVAL} {}
+  ~Visit() {
+    if (refusal_ == 0) door_->leave();
+  }
+  Visit(const Visit&) = delete;
+  Visit& operator=(const Visit&) = delete;
+
+  /// An errno, or 0: the caller is inside.
+  int refusal() const { return refusal_; }
+
+ private:
+  const NoCancellation no_cancellation_{};  // until it has left
+  Door* door_;
+  int refusal_;
+};
+
+}  // namespace rtrs::library
