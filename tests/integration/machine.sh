@@ -88,6 +88,7 @@ boot_machine() {
   mkdir "$root"/dev/{pts,shm}
   mount -t devpts devpts "$root/dev/pts"
   mount -t tmpfs tmpfs "$root/dev/shm"
+  mount --make-rshared "$root" # as systemd finds it on a machine: credentials are mounted by a child of its own
   exec chroot "$root" env -i container=test PATH=/usr/sbin:/usr/bin /lib/systemd/systemd \
     --unit=multi-user.target
 }
