@@ -9,6 +9,7 @@
 #include <random>
 #include <sstream>
 
+#include "bridge/client/key_file.hpp"
 #include "bridge/control/unix_socket.hpp"
 #include "bridge/protocol/closest.hpp"
 #include "bridge/protocol/uuid.hpp"
@@ -114,16 +115,10 @@ constexpr std::pair<std::string_view, rtrs::PathPolicy> kPolicies[] = {
     {"min-inflight", rtrs::PathPolicy::min_inflight},
     {"min-latency", rtrs::PathPolicy::min_latency}};
 
-tl::expected<std::string, std::string> parse_file(std::string_view value) {
-  if (value.empty()) return Error{"the name is missing"};
-  // nbdkit changes its directory, and the files are read again later.
-  return absolute_path(value);
-}
-
 /// Also behind the '?' of a URI, where tls-psk has the name that libnbd gives it.
 std::optional<Done> set_tls_key(rtrs::TlsKeys& keys, std::string_view key, std::string_view value) {
-  if (key == "tls-psk") return store(keys.psk, parse_file(value));
-  if (key == "tls-certificates") return store(keys.certificates, parse_file(value));
+  if (key == "tls-psk") return store(keys.psk, parse_key_file(value));
+  if (key == "tls-certificates") return store(keys.certificates, parse_key_file(value));
   if (key == "tls-verify") return store(keys.verify_peer, parse_bool(value));
   if (key != "tls-username") return std::nullopt;
   if (value.empty()) return Done{Error{"the name is missing"}};
@@ -255,14 +250,16 @@ constexpr ConfigKey kKeys[] = {
     {"digest", "all|header|none",
      "CRC32C over TCP of headers and data (default all; none with TLS, which checks itself)."},
     {"tls", "off|require", "Encrypt over TCP; rnbds+tcp:// in the uri says require (default off)."},
-    {"tls-psk", "FILE", "File with the shared key, a line NAME:HEX."},
+    {"tls-psk", "FILE",
+     "File with the shared key, a line NAME:HEX; or credential:NAME, that of systemd."},
     {"tls-username", "NAME", "The name of that key, if the file has several."},
     {"auth-psk", "FILE",
      "Without TLS, as over RDMA: both ends prove that they have the shared key of this file. "
      "Nothing is encrypted."},
     {"auth-username", "NAME", "The name of that key, if the file has several."},
     {"tls-certificates", "DIRECTORY",
-     "Directory with ca-cert.pem and perhaps client-cert.pem and client-key.pem."},
+     "Directory with ca-cert.pem and perhaps client-cert.pem and client-key.pem; or "
+     "credential:NAME."},
     {"tls-verify", "BOOL", "Demand that the server's certificate is right (default true)."},
     {"extensions", "BOOL", "Use what only rnbdkit servers have (default true)."},
     {"require-ext", "BOOL", "Refuse servers that do not have it (default false)."},
@@ -337,7 +334,7 @@ Done ConfigReader::set(std::string_view key, std::string_view value) {
   };
   if (key == "uri") return named(set_uri(value));
   if (key == "tls") return named(store_once(tls_, parse_tls(value)));
-  if (key == "auth-psk") return named(store(auth_keys_.psk, parse_file(value)));
+  if (key == "auth-psk") return named(store(auth_keys_.psk, parse_key_file(value)));
   if (key == "auth-username") {
     if (value.empty()) return named(Error{"the name is missing"});
     auth_keys_.username = value;

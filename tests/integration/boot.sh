@@ -75,6 +75,7 @@ bridge_that_pretends() {
 #!/usr/bin/python3
 import os, pathlib, signal, socket, sys
 print("told", *sys.argv[1:], flush=True)
+print("key", (pathlib.Path(os.environ["CREDENTIALS_DIRECTORY"]) / "psk").read_text(), flush=True)
 def end(*_):
     there = "/mnt/disk0 " in open("/proc/self/mounts").read()
     print("ends", "under" if there else "after", "its mount", flush=True)
@@ -92,6 +93,8 @@ maps() {
   make_machine
   bridge_that_pretends
   put /etc/fstab <<<'none /mnt/disk0 tmpfs noauto,_netdev,x-systemd.after=rnbd-map@disk0.service 0 0'
+  put /etc/rnbd/map.d/disk0.psk <<<'host1:of-this-disk'
+  chmod 600 "$machine/files/etc/rnbd/map.d/disk0.psk"
   mkdir -p "$machine/files/mnt/disk0" "$machine/files/srv/block/nbd7"
   echo 'rnbd:u:disk0' >"$machine/files/srv/block/nbd7/backend"
   start_machine
@@ -104,6 +107,7 @@ maps() {
   [[ $(in_machine systemctl is-enabled rnbd-map@disk0.service) == enabled ]] || fail "not enabled"
   machine_journal -u rnbd-map@disk0.service >journal.txt
   says journal.txt 'told --kernel nbd --map-name disk0 --control /run/rnbd/map/disk0.control --access ro rnbd.tcp://127.0.0.1/disk0$'
+  says journal.txt 'key host1:of-this-disk$'
   in_machine systemctl kill -s KILL rnbd-map@disk0.service
   eventually 60 told_twice
   in_machine systemctl start mnt-disk0.mount
@@ -225,6 +229,42 @@ time.sleep(3600)'
   shut_down_machine
 }
 it "the journal has fields for session, path and device of a line, and finds it by its unit" in_the_journal
+
+# As docs/security.md has it. The keys belong to root alone; the bridge has a user of its own.
+keys_of_a_bridge() {
+  make_machine
+  in_files systemd-sysusers
+  local etc=$machine/files/etc
+  mkdir "$etc"/{rnbd,rnbd-bridge}
+  "${ctl_command[@]}" keygen host1 "$etc/rnbd/keys.psk" --out "$etc/rnbd-bridge/disk0.psk"
+  "${ctl_command[@]}" certgen "$etc/rnbd/tls" --server 127.0.0.1
+  "${ctl_command[@]}" certgen "$etc/rnbd/tls" --client host1 --out "$etc/rnbd-bridge/disk1.tls"
+  in_files chown -R rnbd: /etc/rnbd/keys.psk /etc/rnbd/tls
+  put /etc/rnbd-server.conf <<<'[server]
+listen = ["tcp:127.0.0.1:1234"]
+tls = "require"
+tls-psk = "/etc/rnbd/keys.psk"
+tls-certificates = "/etc/rnbd/tls"
+[export.disk0]
+storage = "memory:1M"
+rw = ["host1"]'
+  put /etc/rnbd-bridge/disk0.conf <<<'URI=rnbds+tcp://host1@127.0.0.1/disk0?tls-psk-file=credential:psk'
+  put /etc/rnbd-bridge/disk1.conf <<<'URI=rnbds+tcp://127.0.0.1/disk0?tls-certificates=credential:tls'
+  put /etc/rnbd-bridge/disk2.conf <<<'URI=rnbds+tcp://host1@127.0.0.1/disk0?tls-psk-file=/root/host1.psk'
+  in_files systemctl -q enable rnbd-server.service rnbd-bridge@disk{0,1,2}.socket
+  start_machine
+  in_machine nbdinfo --size 'nbd+unix:///?socket=/run/rnbd/disk0.sock'
+  in_machine nbdinfo --size 'nbd+unix:///?socket=/run/rnbd/disk1.sock'
+  # What the unit hides is told with the way out.
+  if in_machine timeout 20 nbdinfo --size 'nbd+unix:///?socket=/run/rnbd/disk2.sock' >said 2>&1; then fail "without a key?"; fi
+  eventually $((20 * slow)) hidden_is_told
+  shut_down_machine
+}
+hidden_is_told() {
+  machine_journal -u rnbd-bridge@disk2.service -o cat >journal.txt
+  grep -E '/root/host1\.psk: .*ProtectHome=.*credential:' journal.txt
+}
+it "the bridge's unit reads keys and certificates that belong to root alone" keys_of_a_bridge
 
 without_configuration() {
   make_machine

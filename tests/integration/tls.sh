@@ -305,21 +305,59 @@ ending() {
 }
 it_plugin "a certificate that ends within 30 days is warned of in the log, in status and by rnbd-ctl keys" ending
 
+# handed_over NAME FILE: a credential as systemd makes it.
+handed_over() {
+  mkdir -p credentials
+  cp "$2" "credentials/$1"
+  chmod 400 "credentials/$1"
+  export CREDENTIALS_DIRECTORY=$PWD/credentials
+}
+
 credential() {
   keys host1
   local -a server=("${server_command[@]}" --tls=require --export 'x=memory:1M,rw=*')
   status_of 2 "${server[@]}" --tls-psk=credential:keys.psk
   says said 'LoadCredential=keys\.psk:'
-  status_of 2 env CREDENTIALS_DIRECTORY="$PWD" "${server[@]}" --tls-psk=credential:../keys.psk
+  handed_over keys.psk keys.psk
+  status_of 2 "${server[@]}" --tls-psk=credential:../keys.psk
   says said 'names no credential'
-  mkdir credentials
-  mv keys.psk credentials
-  chmod 400 credentials/keys.psk # as systemd does
-  CREDENTIALS_DIRECTORY=$PWD/credentials start_server --tls=require --tls-psk=credential:keys.psk --export x=memory:1M,rw=*
+  start_server --tls=require --tls-psk=credential:keys.psk --export x=memory:1M,rw=*
   attach_to "$(encrypted host1@ "tls-psk-file=$PWD/host1.psk")"
   nbdinfo --size "$uri"
 }
-it_plugin "the keys may be a credential of systemd" credential
+it_plugin "the server's keys may be a credential of systemd" credential
+
+credential_of_client() {
+  keys host1
+  start_server --tls=require --tls-psk=keys.psk --export x=memory:1M,rw=*
+  local -a client=("${bridge_command[@]}" --listen "unix:$PWD/b.sock")
+  [[ $face == bridge ]] || client=("${nbdkit_command[@]}" -f -U "$PWD/b.sock" "$plugin")
+  local wrong=2
+  [[ $face == bridge ]] || wrong=1
+  status_of "$wrong" "${client[@]}" "$(encrypted host1@ tls-psk-file=credential:psk)"
+  says said 'LoadCredential=psk:/etc/rnbd/psk'
+  handed_over psk host1.psk
+  status_of "$wrong" "${client[@]}" "$(encrypted host1@ tls-psk-file=credential:a/b)"
+  says said 'names no credential'
+  attach_to "$(encrypted host1@ tls-psk-file=credential:psk)"
+  nbdinfo --size "$uri"
+  nbdkit_name=by-keys attach_to "rnbd+tcp://$address/x" tls=require tls-psk=credential:psk tls-username=host1
+  nbdinfo --size "$uri"
+  refused_client "$(encrypted host1@ tls-psk-file=credential:other)" \
+    'credential:other: .*systemd has handed over no credential of this name'
+}
+it "a client's key may be a credential of systemd" credential_of_client
+
+credential_of_directory() {
+  certificates host1
+  local file
+  for file in tls/server-*.pem tls/ca-cert.pem; do handed_over "s_${file##*/}" "$file"; done
+  for file in host1/*.pem; do handed_over "c_${file##*/}" "$file"; done
+  start_server --tls=require --tls-certificates=credential:s --export x=memory:1M,rw=*
+  attach_to "$(encrypted '' tls-certificates=credential:c)"
+  nbdinfo --size "$uri"
+}
+it "certificates of both ends may be a directory that systemd hands over" credential_of_directory
 
 # ---- Others' ends ----------------------------------------------------------------------------------
 

@@ -10,7 +10,7 @@
 #include <string_view>
 #include <utility>
 
-#include "bridge/control/unix_socket.hpp"
+#include "bridge/client/key_file.hpp"
 #include "bridge/kernel/identity.hpp"
 #include "rdma/duration.hpp"
 
@@ -84,7 +84,13 @@ void add_tls_options(CLI::App& app, BridgeOptions& options) {
       {"off", rtrs::TlsMode::off}, {"on", rtrs::TlsMode::on}, {"require", rtrs::TlsMode::require}};
   const auto file = [&app](const char* name, std::string& to, const char* value, const char* help) {
     app.add_option_function<std::string>(
-           name, [&to](const std::string& text) { to = absolute_path(text); }, help)
+           name,
+           [&to, name](const std::string& text) {
+             auto where = parse_key_file(text);
+             if (!where) throw CLI::ValidationError(name, where.error());
+             to = *std::move(where);
+           },
+           help)
         ->type_name(value);
   };
   app.add_option_function<std::string>(
@@ -101,9 +107,10 @@ void add_tls_options(CLI::App& app, BridgeOptions& options) {
       ->type_name("off|on|require");
   options.tls_keys.tls12 = true;
   file("--tls-psk", options.tls_keys.psk, "FILE",
-       "File of shared keys of NBD clients, a line NAME:HEX each.");
+       "File of shared keys of NBD clients, a line NAME:HEX each; or credential:NAME of systemd.");
   file("--tls-certificates", options.tls_keys.certificates, "DIRECTORY",
-       "Directory with ca-cert.pem, server-cert.pem and server-key.pem for NBD clients.");
+       "Directory with ca-cert.pem, server-cert.pem and server-key.pem for NBD clients; or "
+       "credential:NAME.");
   app.add_option_function<std::string>(
          "--tls-verify-peer",
          [&options](const std::string& text) {

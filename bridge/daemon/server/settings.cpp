@@ -4,12 +4,11 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cstdlib>
 #include <limits>
 
 #include "bridge/backend/specification.hpp"
+#include "bridge/client/key_file.hpp"
 #include "bridge/client/uri.hpp"
-#include "bridge/control/unix_socket.hpp"
 #include "bridge/daemon/metrics_address.hpp"
 #include "bridge/daemon/server/rights_check.hpp"
 #include "rdma/duration.hpp"
@@ -80,29 +79,11 @@ std::string set_text(std::string& target, const std::string& value) {
   return "";
 }
 
-/// A program may change its directory, and reads keys again later.
-std::string set_path(std::string& target, const std::string& value) {
-  if (value.empty()) return "must not be empty";
-  target = absolute_path(value);
-  return "";
-}
-
-/// A file, or a credential that the service manager gives to the service alone. Source:
-/// systemd.exec(5), LoadCredential=.
 std::string set_key_file(std::string& target, const std::string& value) {
-  constexpr std::string_view kPrefix = "credential:";
-  if (!value.starts_with(kPrefix)) return set_path(target, value);
-  const std::string name = value.substr(kPrefix.size());
-  if (name.empty() || name.find('/') != std::string::npos) {
-    return "'" + value + "' names no credential of systemd; write e.g. credential:keys.psk";
-  }
-  const char* const directory = std::getenv("CREDENTIALS_DIRECTORY");
-  if (directory == nullptr) {
-    return "'" + value +
-           "' is a credential of systemd, which has handed over none; write LoadCredential=" +
-           name + ":/etc/rnbd/" + name + " into the unit, or name a file";
-  }
-  return set_path(target, std::string{directory} + '/' + name);
+  auto name = parse_key_file(value);
+  if (!name) return name.error();
+  target = *std::move(name);
+  return "";
 }
 
 std::string set_pull(std::string& target, const std::string& value) {
@@ -216,8 +197,8 @@ constexpr SettingRule kRules[] = {
      [](Settings& s, Value v) { return set_key_file(s.tls_keys.psk, v); }},
     {"tls-certificates", "DIRECTORY", "/etc/rnbd/tls",
      "Directory with ca-cert.pem, server-cert.pem, server-key.pem and perhaps ca-crl.pem, as "
-     "nbdkit's, and as rnbd-ctl certgen makes them.",
-     [](Settings& s, Value v) { return set_path(s.tls_keys.certificates, v); }},
+     "nbdkit's, and as rnbd-ctl certgen makes them; or credential:NAME.",
+     [](Settings& s, Value v) { return set_key_file(s.tls_keys.certificates, v); }},
     {"tls-verify-peer", "on|off", "on",
      "Whether clients need a certificate that the CA has signed (default on). With off everybody "
      "may come in.",

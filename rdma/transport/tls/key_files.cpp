@@ -5,9 +5,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 
+#include "rdma/credential.hpp"
 #include "rdma/owned_fd.hpp"
 
 namespace rtrs::tls {
@@ -19,18 +22,45 @@ tl::unexpected<std::string> fail(const std::string& path, const std::string& why
   return tl::unexpected(path + ": " + why);
 }
 
+/// Where a file is. systemd keeps the file FILE of a directory that it hands over as NAME_FILE.
+std::string place_of(const std::string& path) {
+  const char* const directory = std::getenv("CREDENTIALS_DIRECTORY");
+  if (!path.starts_with(kCredential) || directory == nullptr) return path;
+  std::string name = path.substr(kCredential.size());
+  std::ranges::replace(name, '/', '_');
+  return std::string{directory} + '/' + name;
+}
+
+/// What to do when a file cannot be opened. A unit hides and forbids more than a shell does.
+std::string advice_for(int error, const std::string& path) {
+  if (path.starts_with(kCredential)) {
+    return " (systemd has handed over no credential of this name; look at LoadCredential= of the "
+           "unit)";
+  }
+  const bool in_unit = std::getenv("INVOCATION_ID") != nullptr;
+  const bool hidden =
+      std::ranges::any_of(std::initializer_list<std::string_view>{"/home/", "/root/", "/run/user/"},
+                          [&](std::string_view folder) { return path.starts_with(folder); });
+  constexpr const char* kHandOver = "let LoadCredential= hand it over, and write credential:NAME";
+  if (in_unit && hidden && (error == ENOENT || error == EACCES)) {
+    return std::string{" (the unit may hide this directory from its program, see ProtectHome=: "} +
+           "keep keys below /etc/rnbd, or " + kHandOver + ")";
+  }
+  if (error == ENOENT) return " (name an existing file)";
+  if (error != EACCES) return "";
+  return std::string{" (the user that this program runs as must be able to read it"} +
+         (in_unit ? std::string{"; in a unit with a user of its own "} + kHandOver : "") + ")";
+}
+
 }  // namespace
 
 tl::expected<Content, std::string> read_key_file(const std::string& path, Kind kind) {
   // A FIFO without a writer would hold up whoever opens it.
-  const OwnedFd file{::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
+  const OwnedFd file{::open(place_of(path).c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
   struct stat status {};
   if (file.get() < 0 || ::fstat(file.get(), &status) != 0) {
-    const char* const advice = errno == ENOENT   ? " (name an existing file)"
-                               : errno == EACCES ? " (the user that this program runs as must be "
-                                                   "able to read it)"
-                                                 : "";
-    return fail(path, std::string{std::strerror(errno)} + advice);
+    const int error = errno;
+    return fail(path, std::strerror(error) + advice_for(error, path));
   }
   if (!S_ISREG(status.st_mode)) return fail(path, "is not a regular file; name one");
   if (kind == Kind::secret && (status.st_mode & (S_IRWXO | S_IWGRP | S_IXGRP)) != 0) {
@@ -52,12 +82,12 @@ tl::expected<Content, std::string> read_key_file(const std::string& path, Kind k
 
 bool is_there(const std::string& path) {
   struct stat status {};
-  return ::stat(path.c_str(), &status) == 0 || errno != ENOENT;
+  return ::stat(place_of(path).c_str(), &status) == 0 || errno != ENOENT;
 }
 
 std::string stamp_of(const std::string& path) {
   struct stat status {};
-  if (::stat(path.c_str(), &status) != 0) return "-;";
+  if (::stat(place_of(path).c_str(), &status) != 0) return "-;";
   std::string stamp;
   for (const auto part :
        {static_cast<std::uint64_t>(status.st_dev), static_cast<std::uint64_t>(status.st_ino),

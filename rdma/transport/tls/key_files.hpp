@@ -35,7 +35,9 @@ class Content {
 
 enum class Kind { secret, open };
 
-/// Reads a file; one with secrets must not be readable for all, nor writable for its group.
+/// Reads a file; one with secrets must not be readable for all, nor writable for its group. Here
+/// and below `credential:NAME` is a credential of systemd, and `credential:NAME/FILE` one of a
+/// directory.
 ///
 /// Errors: a sentence that names the file and says what to do.
 tl::expected<Content, std::string> read_key_file(const std::string& path, Kind kind);
