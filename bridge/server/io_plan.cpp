@@ -13,9 +13,10 @@ using wire::IoOperation;
 constexpr std::uint32_t kKnownFlags =
     wire::kIoSync | wire::kIoFua | wire::kIoPreflush | wire::kIoNoUnmap;
 
-IoPlan refuse(int error) {
+IoPlan refuse(int error, std::uint32_t unknown_flags = 0) {
   IoPlan plan;
   plan.error = error;
+  plan.unknown_flags = unknown_flags;
   return plan;
 }
 
@@ -27,14 +28,21 @@ bool is_flush(const wire::Io& io) {
          has(io, wire::kIoFua | wire::kIoPreflush);
 }
 
-/// The operation and its flags on their own.
+std::uint32_t unknown_flags(const wire::Io& io, IoRights rights) {
+  const std::uint32_t known =
+      kKnownFlags | (rights.extensions ? wire::kIoFast : 0U) | (rights.member ? wire::kIoCopy : 0U);
+  return io.flags() & ~known;
+}
+
+/// Linux's newer clients rely on it that servers ignore a flag which these do not know. A flag of
+/// WRITE ZEROES may say what is left of the blocks, as NOUNMAP does: it is refused, and the client
+/// writes zeros as data.
+bool may_ignore_unknown(const wire::Io& io) { return io.operation() != IoOperation::write_zeroes; }
+
+/// The operation and its known flags on their own.
 int check_operation(const wire::Io& io, const Geometry& geometry, IoRights rights) {
   if (io.operation() > IoOperation::write_zeroes) return EOPNOTSUPP;
   if (io.operation() == IoOperation::secure_erase) return EOPNOTSUPP;
-  const std::uint32_t known =
-      kKnownFlags | (rights.extensions ? wire::kIoFast : 0U) | (rights.member ? wire::kIoCopy : 0U);
-  // An unknown flag may change the meaning of the operation (as NOUNMAP did), so it is not ignored.
-  if ((io.flags() & ~known) != 0) return EOPNOTSUPP;
   if (is_flush(io)) {
     if (has(io, wire::kIoNoUnmap | wire::kIoFast)) return EINVAL;
     return geometry.can_flush || RTRS_PLANTED(flush_made_up) ? 0 : EOPNOTSUPP;
@@ -100,14 +108,21 @@ BackendOperation backend_operation(IoOperation operation) {
 
 }  // namespace
 
-IoPlan plan_io(const wire::Io& io, bool is_read, std::size_t data_size, const Geometry& geometry,
+IoPlan plan_io(wire::Io io, bool is_read, std::size_t data_size, const Geometry& geometry,
                IoRights rights) {
-  if (const int error = check_operation(io, geometry, rights)) return refuse(error);
-  if (const int error = check_payload(io, is_read, data_size)) return refuse(error);
-  if (is_flush(io)) return {};
-  if (const int error = check_range(io, geometry)) return refuse(error);
-
+  const std::uint32_t unknown = unknown_flags(io, rights);
+  if (unknown != 0) {
+    if (rights.extensions) return refuse(EOPNOTSUPP);
+    if (!may_ignore_unknown(io)) return refuse(EOPNOTSUPP, unknown);
+    io.rw = io.rw & ~unknown;
+  }
+  if (const int error = check_operation(io, geometry, rights)) return refuse(error, unknown);
+  if (const int error = check_payload(io, is_read, data_size)) return refuse(error, unknown);
   IoPlan plan;
+  plan.unknown_flags = unknown;
+  if (is_flush(io)) return plan;
+  if (const int error = check_range(io, geometry)) return refuse(error, unknown);
+
   plan.operation = backend_operation(io.operation());
   plan.offset = io.sector * wire::kSectorSize;
   plan.length = io.length;

@@ -21,9 +21,10 @@ struct IoPlan {
   bool fua = false;
   bool no_unmap = false;
   bool fast = false;
-  bool copy = false;         ///< a copy that brings a member of a mirror group up to date
-  std::uint64_t offset = 0;  ///< bytes
-  std::uint64_t length = 0;  ///< bytes
+  bool copy = false;                ///< a copy that brings a member of a mirror group up to date
+  std::uint32_t unknown_flags = 0;  ///< those of a client without the extension; for the log
+  std::uint64_t offset = 0;         ///< bytes
+  std::uint64_t length = 0;         ///< bytes
 
   bool changes() const {
     return operation == BackendOperation::write || operation == BackendOperation::discard ||
@@ -41,11 +42,13 @@ struct IoRights {
 /// Checks every field of an I/O message against the request that carried it and the device.
 ///
 /// Units:  data_size is the size of the RTRS request's data in bytes.
+/// Unknown flags of a client without the extension are ignored, except those of WRITE ZEROES.
+///
 /// Errors: EOPNOTSUPP (operation, flag or ability that is not there), EROFS (a write on a read-only
 ///         mapping), EINVAL (fields that contradict each other), EIO (outside the device, as
 ///         kernel servers answer).
 /// Source: docs/protocol.md, RNBD I/O.
-IoPlan plan_io(const wire::Io& io, bool is_read, std::size_t data_size, const Geometry& geometry,
+IoPlan plan_io(wire::Io io, bool is_read, std::size_t data_size, const Geometry& geometry,
                IoRights rights);
 
 }  // namespace rnbd

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <sstream>
 #include <string>
 #include <utility>
 
@@ -113,9 +114,20 @@ void IoRequests::io(rtrs::ServerRequest& request, Turn turn) {
   if (waits) return;
   const IoPlan plan = plan_io(*message, request.is_read, request.data.size(), device->geometry(),
                               {may_write(*device), facts_.extensions, device->is_served()});
+  if (plan.unknown_flags != 0) tell_unknown_flags(*device, plan);
   if (device->seat != nullptr) return member_io(request, *device, plan);
   if (plan.error != 0) return finish(request, plan.error);
   submit(take_context(request, *device, plan));
+}
+
+/// Newer clients send such flags with request after request, so only the first is told of.
+void IoRequests::tell_unknown_flags(const Device& device, const IoPlan& plan) {
+  if (std::exchange(told_unknown_flags_, true)) return;
+  std::ostringstream flags;
+  flags << std::hex << std::showbase << plan.unknown_flags;
+  log_.say(rtrs::LogLevel::info, "flags_unknown", device.name,
+           "sends request flags that this server does not know (" + flags.str() +
+               "): they are ignored, but a WRITE ZEROES with them is refused");
 }
 
 /// Serves the session that has claimed the member. A change of a region that is not in the activity

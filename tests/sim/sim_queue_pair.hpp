@@ -137,6 +137,7 @@ class SimQueuePair final : public rtrs::QueuePair {
   void carry_out(const Packet& packet);
   std::uint32_t take_generation_out(std::vector<std::byte>& trailer, std::uint32_t immediate);
   void ask_for_invalidation(std::vector<std::byte>& trailer);
+  static void add_newer_flag(std::vector<std::byte>& trailer);
   void accept_waiting();
   bool reject_stale(const Packet& packet);
   bool land(Packet& packet);

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The sending half of the simulated queue pair.
+#include <cstddef>
 #include <cstring>
 #include <utility>
 
+#include "bridge/protocol/messages.hpp"
 #include "rdma/wire/handshake.hpp"
 #include "rdma/wire/immediate.hpp"
 #include "rdma/wire/messages.hpp"
@@ -57,7 +59,10 @@ rtrs::Ticket SimQueuePair::write_with_immediate(rtrs::RemoteMemory to, rtrs::Con
   if (options_.resends_at_once && type == rtrs::wire::ImmediateType::io_request) {
     packet.immediate = take_generation_out(packet.payload, immediate);
   }
-  if (options_.linux_like) ask_for_invalidation(packet.payload);
+  if (options_.linux_like) {
+    ask_for_invalidation(packet.payload);
+    if (type == rtrs::wire::ImmediateType::io_request) add_newer_flag(packet.payload);
+  }
   return post(std::move(packet));
 }
 
@@ -125,6 +130,17 @@ std::uint32_t SimQueuePair::take_generation_out(std::vector<std::byte>& trailer,
   const auto bytes = rtrs::wire::bytes_of(header);
   trailer.insert(trailer.end(), bytes.begin(), bytes.end());
   return immediate - static_cast<std::uint32_t>(sizeof(WriteTrailer));
+}
+
+/// Half of the requests get a flag that a newer Linux may send, and no server knows. A WRITE ZEROES
+/// with it would be refused.
+void SimQueuePair::add_newer_flag(std::vector<std::byte>& trailer) {
+  constexpr std::uint32_t kNewer = 0x1000;
+  const auto io = rnbd::wire::decode_io(trailer);
+  if (!io || io->operation() == rnbd::wire::IoOperation::write_zeroes || io->sector % 2 != 0)
+    return;
+  const rtrs::wire::le32 rw = io->rw | kNewer;
+  std::memcpy(trailer.data() + offsetof(rnbd::wire::Io, rw), &rw, sizeof(rw));
 }
 
 /// The header of a read with a buffer gets the flag that our own clients never set.

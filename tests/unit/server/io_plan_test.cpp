@@ -126,9 +126,47 @@ TEST_CASE("io: read-only storage refuses writes even where the mapping claims to
   CHECK(plan(kWrite, 0, 512, kIn, 512, geometry).error == EROFS);
 }
 
-TEST_CASE("io: without the extension the fast flag is unknown") {
+TEST_CASE("io: of a client without the extension, unknown flags change nothing") {
   const IoRights kernel{.writable = true, .extensions = false};
-  CHECK(plan(kZeroes | wire::kIoFast, 0, 512, kIn, 0, device(), kernel).error == EOPNOTSUPP);
+  for (const std::uint32_t flag :
+       {0x1000U, 0x8000'0000U, std::uint32_t{wire::kIoFast}, std::uint32_t{wire::kIoCopy}}) {
+    CAPTURE(flag);
+    const auto linux_plan = [&](std::uint32_t rw, std::uint64_t sector, bool is_read,
+                                std::size_t data, std::uint32_t length) {
+      return plan(rw | flag, sector, length, is_read, data, device(), kernel);
+    };
+    const IoPlan read = linux_plan(kRead | 0x100, 8, kOut, 4096, 4096);
+    CHECK(read.error == 0);
+    CHECK(read.operation == BackendOperation::read);
+    const IoPlan write = linux_plan(kWrite | 0x300, 8, kIn, 4096, 4096);
+    CHECK(write.error == 0);
+    CHECK(write.fua);
+    CHECK_FALSE(write.copy);
+    CHECK(linux_plan(0x702, UINT64_MAX, kOut, 0, 0).error == 0);
+    CHECK(linux_plan(kWrite | 0x600, 0, kIn, 0, 0).error == 0);
+    const IoPlan discard = linux_plan(kDiscard, 8, kIn, 0, 4096);
+    CHECK(discard.error == 0);
+    CHECK(discard.operation == BackendOperation::discard);
+    for (const IoPlan& told : {read, write, discard}) CHECK(told.unknown_flags == flag);
+    // These may say how the blocks are zeroed, as NOUNMAP does.
+    const IoPlan zeroes = linux_plan(kZeroes, 0, kIn, 0, 512);
+    CHECK(zeroes.error == EOPNOTSUPP);
+    CHECK(zeroes.unknown_flags == flag);
+    CHECK(linux_plan(kErase, 0, kIn, 0, 512).error == EOPNOTSUPP);
+    CHECK(linux_plan(6, 0, kIn, 0, 512).error == EOPNOTSUPP);
+    // What is wrong without them stays wrong.
+    CHECK(linux_plan(kRead | 0x200, 0, kOut, 4096, 4096).error == EINVAL);
+    CHECK(linux_plan(kWrite, 0, kIn, 512, 4096).error == EINVAL);
+    CHECK(linux_plan(kRead, kSectors, kOut, 512, 512).error == EIO);
+  }
+  CHECK(plan(kWrite | 0x200, 0, 512, kIn, 512, device(), kernel).unknown_flags == 0);
+}
+
+TEST_CASE("io: of a client with the extension, no flag is ignored") {
+  CHECK(plan(kDiscard | 0x1000, 0, 512, kIn, 0).error == EOPNOTSUPP);
+  CHECK(plan(kFlush | 0x1000, 0, 0, kOut, 0).error == EOPNOTSUPP);
+  CHECK(plan(kWrite | wire::kIoCopy, 0, 512, kIn, 512).error == EOPNOTSUPP);
+  CHECK(plan(kRead | 0x1000, 0, 512, kOut, 512).unknown_flags == 0);
 }
 
 TEST_CASE("io: what the backend cannot do is EOPNOTSUPP") {
