@@ -159,6 +159,16 @@ void probe(NbdShared& shared, nbd_handle* h, bool read_only) {
   info.uuid = uuid_of(shared.uri);
 }
 
+/// Whoever wants to write learns it from the log, besides the clients that are refused.
+void warn_of_read_only(const NbdShared& shared, const BackendOptions& options) {
+  if (!shared.info.read_only || options.read_only || options.read_only_fallback || !shared.log)
+    return;
+  shared.log(rtrs::LogLevel::warning,
+             shared.uri +
+                 ": the NBD server exports it read-only, so it is served read-only; write ,ro "
+                 "behind it, or let that server allow writing and restart this one");
+}
+
 /// A server without a flush either has no cache, or may lose its contents.
 void warn_without_flush(const NbdShared& shared) {
   if (shared.info.can_flush || shared.info.read_only || !shared.log) return;
@@ -197,9 +207,6 @@ tl::expected<std::unique_ptr<Backend>, Failure> open_patient_nbd(
   shared->log = options.log;
   shared->patience = patience;
   probe(*shared, handle->get(), options.read_only);
-  if (shared->info.read_only && !options.read_only && !options.read_only_fallback) {
-    return bad_specification(EROFS, uri, "the NBD server exports it read-only; do the same");
-  }
   if (nbd_get_size(handle->get()) < 0) {
     return bad_specification(EINVAL, uri, "the NBD server tells no size that can be");
   }
@@ -210,6 +217,7 @@ tl::expected<std::unique_ptr<Backend>, Failure> open_patient_nbd(
                                  " bytes, and RNBD has room for 32768; make it take smaller ones, "
                                  "or put nbdkit's blocksize filter in front of it");
   }
+  warn_of_read_only(*shared, options);
   warn_without_flush(*shared);
   shared->first = std::move(*handle);
   return std::make_unique<NbdBackend>(std::move(shared));
