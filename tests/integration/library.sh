@@ -27,7 +27,7 @@ install_library() {
   libdir=$(dirname "$(find "$prefix" -name librtrs.so.0)")
   mkdir "$programs"
   PKG_CONFIG_PATH=$libdir/pkgconfig make -C "$source_dir/examples" OUT="$programs" -j2 \
-    CXX="c++ ${flags[*]}" \
+    CXX="c++ ${flags[*]}" CC="cc ${flags[*]}" \
     >"$work_dir/make.txt" 2>&1 || { cat "$work_dir/make.txt" && exit 1; }
   export LD_LIBRARY_PATH=$libdir
   PYTHONPATH=$(dirname "$(find "$prefix" -name rtrs -type d -path '*python3*')")
@@ -73,18 +73,19 @@ it "rtrs.h is C99, and pkg-config is all that one needs" plain_c
 echoes() {
   serve server "$@" "$anywhere"
   local client
-  for client in "$programs/echo-client" "$python $source_dir/examples/echo/client.py"; do
+  for client in "$programs/echo-client" "$programs/echo-client.c" "$python $source_dir/examples/echo/client.py"; do
     # shellcheck disable=SC2086
     limited $client "$server_uri" 'hello over there' | tee said
     [[ $(<said) == 'hello over there' ]] || fail "something else came back"
   done
 }
-it "clients in C++ and Python get their text back from a server in C++" echoes "$programs/echo-server"
+it "clients in C++, C and Python get their text back from a server in C++" echoes "$programs/echo-server"
+it "... and from one in C" echoes "$programs/echo-server.c"
 it "... and from one in Python" echoes "$python" "$source_dir/examples/echo/server.py"
 
 short_enough() {
   local file
-  for file in "$source_dir"/examples/echo/*.{cpp,py}; do
+  for file in "$source_dir"/examples/echo/*.{cpp,c,py}; do
     (($(wc -l <"$file") <= 30)) || fail "$file has more than 30 lines"
   done
   (($(wc -l <"$source_dir/examples/kv/kv.cpp") <= 40)) || fail "kv.cpp has more than 40 lines"
