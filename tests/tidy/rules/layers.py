@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """What each folder may include. Arrows only go down, and the pure parts stay pure."""
 import collections
+import pathlib
 import re
 
 # In rdma/wire and rdma/core: nothing whose result depends on hash order, threads or clocks.
@@ -65,6 +66,7 @@ SPLIT = {"rdma/", "bridge/daemon/"}
 TOP = {"rdma", "bridge", "nbdkit-plugin"}
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
+INTEGER = re.compile(r"\bstd::u?int(?:_fast|_least)?(?:8|16|32|64|max|ptr)_t\b")
 CLOCK = re.compile(r"::now\s*\(|\b(?:clock_gettime|gettimeofday|std::time|std::clock)\s*\(")
 
 
@@ -118,6 +120,31 @@ def tests_included(tree):
             for number, _, name in includes(tree, path):
                 if name.startswith("tests/"):
                     yield f"{path}:{number}: {name} belongs to the tests"
+
+
+def reaches_cstdint(tree, path, seen):
+    """whether a file includes <cstdint>, itself or through headers of the project"""
+    if path in seen:
+        return False
+    seen.add(path)
+    for _, _, name in includes(tree, path):
+        if name == "cstdint":
+            return True
+        for place in ("", "rdma/library/include"):
+            header = pathlib.PurePath(place, name)
+            if (tree.root / header).is_file() and reaches_cstdint(tree, header, seen):
+                return True
+    return False
+
+
+def integers(tree):
+    """who names std::uint64_t includes <cstdint>, or a header of the project that does"""
+    for path in tree.code():
+        for number, line in tree.lines(path):
+            if INTEGER.search(line):
+                if not reaches_cstdint(tree, path, set()):
+                    yield f"{path}:{number}: std's integers need <cstdint>; other libraries' headers lack it"
+                break
 
 
 def plugin_header(tree):
@@ -258,6 +285,7 @@ RULES = {
     tests_included: [("bridge/client/planted.cpp", '#include "tests/fuzz/fuzz.hpp"\n')],
     gnutls_header: [("rdma/transport/tcp/planted.cpp", "#include <gnutls/gnutls.h>\n"),
                     ("bridge/nbd/planted.hpp", "#include <gnutls/x509.h>\n")],
+    integers: [("bridge/planted.cpp", "#include <string>\nstd::uint64_t planted = 0;\n")],
     plugin_header: [("bridge/client/planted.cpp", "#include <nbdkit-plugin.h>\n")],
     one_definition: [
         ("rdma/transport/planted.cpp", "namespace rtrs {\nstruct Admission final {\n};\n}  // namespace rtrs\n"),
