@@ -44,8 +44,8 @@ class RecoveryHandler {
   /// after it.
   virtual std::unique_ptr<Operation> reopen(const SessionLimits& limits) = 0;
   /// The operation ended. 0 lets all requests into the new session. ESTALE ends the client for
-  /// good: the server has other storage than before. After any other errno the client connects anew
-  /// and tries again.
+  /// good: the server has other storage than before. EREMCHG: it is not the server that was there
+  /// before. After that and any other errno the client connects anew and tries again.
   virtual int reopened(Operation& operation) = 0;
   /// The operation's path was lost before it ended: its results do not count.
   virtual void reopening_failed(Operation& /*operation*/) {}
@@ -142,6 +142,8 @@ struct SessionLimits {
   std::uint32_t queue_depth = 0;     ///< requests in flight
   std::uint32_t features = 0;        ///< extension features both sides have
   std::uint64_t volatile_epoch = 0;  ///< changes when unflushed writes may be lost; 0 = unknown
+  /// For RecoveryHandler::reopen(): the user has told to go on at the path's server, whichever.
+  bool any_server = false;
 };
 
 /// A path as it is now.

@@ -20,13 +20,14 @@ void ClientDevice::claim_granted(const Witness& seen, const wire::DeviceInfoResp
   if (claimed) return;
   claimed = true;
   claimed_on = seen;
-  witness = {told.writer_serial, told.server_life, told.storage_life, told.sight};
+  witness = witness_of(told);
 }
 
 void ClientDevice::look_again(const wire::DeviceInfoResponse& told) {
   grow(geometry, told.size);
   geometry.witness.sight = told.sight;
   geometry.witness.writer_serial = told.writer_serial;
+  witness.generation = told.generation;
   geometry.in_use = (told.flags & wire::kDeviceInUse) != 0;
   geometry.shrunk = (told.flags & wire::kDeviceShrunk) != 0;
 }

@@ -33,7 +33,7 @@ void add_info(DeviceGeometry& geometry, const wire::DeviceInfoResponse& info) {
     geometry.size = size;
   }
   geometry.export_uuid = info.export_uuid;
-  geometry.witness = {info.writer_serial, info.server_life, info.storage_life, info.sight};
+  geometry.witness = witness_of(info);
   geometry.in_use = (flags & wire::kDeviceInUse) != 0;
   geometry.shrunk = (flags & wire::kDeviceShrunk) != 0;
   geometry.evicted = (flags & wire::kDeviceEvicted) != 0;
@@ -59,6 +59,11 @@ bool same_sight(const Witness& one, const Witness& other) {
 }
 
 }  // namespace
+
+Witness witness_of(const wire::DeviceInfoResponse& info) {
+  return {info.writer_serial, info.server_life, info.storage_life,
+          info.sight,         info.generation,  info.found_generation};
+}
 
 bool knows_as_much(const Witness& seen, const Witness& claimed_on, const Witness& held) {
   if (RTRS_PLANTED(sights_not_compared)) return true;

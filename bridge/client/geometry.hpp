@@ -24,7 +24,13 @@ struct Witness {
   std::uint32_t server_life = 0;
   std::uint32_t storage_life = 0;
   std::uint64_t sight = 0;  ///< for the CLAIM of an unclaimed device
+  /// Of the server's record of writers, and as it was when this session came.
+  std::uint64_t generation = 0;
+  std::uint64_t found_generation = 0;
 };
+
+/// The witness in a server's answer.
+Witness witness_of(const wire::DeviceInfoResponse& info);
 
 /// True if a user that saw the content at `seen` may write to a device that another user of the
 /// session has claimed. It must have seen the same content as that user (`claimed_on`), or the

@@ -41,12 +41,21 @@ std::string change_of_writer(std::uint64_t was, std::uint64_t is) {
   return "another client has opened it for writing since the server began its records anew";
 }
 
+constexpr const char* kOlderServer =
+    "it is a clone of the server, or was set back, and is not used";
+
 std::string in_words(int error) {
   const char* text = strerrordesc_np(error);
   return text != nullptr ? text : "Unknown error";
 }
 
 }  // namespace
+
+bool is_outdated(std::uint64_t was, std::uint64_t found) {
+  const bool knew_a_writer = was >> 32 != 0;
+  if (!knew_a_writer || found == 0) return false;
+  return was >> 32 != found >> 32 || found < was;
+}
 
 std::string change_of_device(const DeviceGeometry& was, const DeviceGeometry& is) {
   if (RTRS_PLANTED(change_unseen)) return "";
@@ -171,7 +180,10 @@ void ReopenOperation::on_opened(rtrs::ClientLane& lane) {
 
 void ReopenOperation::judge(rtrs::ClientLane& lane, const wire::DeviceInfoResponse* info) {
   auto is = make_geometry(opened_, info, limits_, device().options.geometry);
-  if (!is) return lose(lane, opened_.device_id, in_quotes(device().name) + " has " + is.error());
+  if (!is) {
+    return lose(lane,
+                {.id = opened_.device_id, .loss = in_quotes(device().name) + " has " + is.error()});
+  }
   is->read_only = is->read_only || device().options.export_read_only;
   // A reader does not care. It may share the device now with writers, or no longer.
   if (device().options.access == wire::AccessMode::read_only) {
@@ -181,10 +193,25 @@ void ReopenOperation::judge(rtrs::ClientLane& lane, const wire::DeviceInfoRespon
   if (device().options.unclaimed) {
     is->witness.writer_serial = device().expected.witness.writer_serial;
   }
+  const std::uint64_t known = device().expected.witness.generation;
+  const std::uint64_t found = is->witness.found_generation;
+  const bool other_storage = is->export_uuid != device().expected.export_uuid;
+  const bool reads =
+      device().options.unclaimed || device().options.access == wire::AccessMode::read_only;
+  // That the records of a server began anew, a writer sees by its number.
+  const bool began_anew = found >> 32 != 0 && found >> 32 != known >> 32;
+  if (!other_storage && (reads || !began_anew) && is_outdated(known, found)) {
+    return lose(lane, {.id = opened_.device_id,
+                       .loss = in_quotes(device().name) +
+                               ": the server's record of its writers is older than what this "
+                               "session has seen",
+                       .outdated = true});
+  }
+  remembers_ = remembers_ || (known >> 32 != 0 && found != 0 && !began_anew);
   const std::string change = change_of_device(device().expected, *is);
   if (!change.empty()) {
-    return lose(lane, opened_.device_id,
-                in_quotes(device().name) + " is not what it was: " + change);
+    return lose(lane, {.id = opened_.device_id,
+                       .loss = in_quotes(device().name) + " is not what it was: " + change});
   }
   take(lane, {.id = opened_.device_id, .witness = is->witness});
 }
@@ -194,9 +221,9 @@ void ReopenOperation::take(rtrs::ClientLane& lane, ReopenedDevice device) {
   ask_next(lane);
 }
 
-void ReopenOperation::lose(rtrs::ClientLane& lane, std::uint32_t id, std::string why) {
-  if (!loses_one_alone()) return fail(ESTALE, std::move(why));
-  take(lane, {.id = id, .loss = std::move(why)});
+void ReopenOperation::lose(rtrs::ClientLane& lane, ReopenedDevice device) {
+  if (!loses_one_alone()) return fail(ESTALE, std::move(device.loss));
+  take(lane, std::move(device));
 }
 
 /// Only answers about the storage itself are final. All else may be over soon: a server that is
@@ -206,8 +233,9 @@ void ReopenOperation::on_refused(rtrs::ClientLane& lane, int error) {
   const std::uint32_t id = at_open ? kNoDevice : opened_.device_id.value();
   const std::string which =
       in_quotes(device().name) + " (" + to_string(device().options.access) + ")";
-  if (at_open && error == ENOENT) return lose(lane, id, which + " is gone from the server");
-  if (at_open && error == EROFS) return lose(lane, id, which + " became read-only");
+  if (at_open && error == ENOENT)
+    return lose(lane, {.id = id, .loss = which + " is gone from the server"});
+  if (at_open && error == EROFS) return lose(lane, {.id = id, .loss = which + " became read-only"});
   std::string why = "the server cannot open " + which + " again: " + in_words(error);
   const int refusal = error == ESTALE ? EIO : error;
   if (!loses_one_alone()) return fail(refusal, std::move(why));
@@ -217,6 +245,12 @@ void ReopenOperation::on_refused(rtrs::ClientLane& lane, int error) {
 /// A refused device is lost when no user wants to wait for it any more, and another device gains by
 /// that.
 void ReopenOperation::end() {
+  const auto outdated = std::ranges::find_if(reopened_, &ReopenedDevice::outdated);
+  if (outdated != reopened_.end() && !remembers_ && !limits_.any_server) {
+    const std::string complaint = outdated->loss;
+    reopened_.assign(reopened_.size(), {});  // that server's word does not count
+    return fail(EREMCHG, complaint + "; " + kOlderServer);
+  }
   const auto refused = std::ranges::find_if(
       reopened_, [](const ReopenedDevice& device) { return device.refusal != 0; });
   if (refused == reopened_.end()) return finish(0);

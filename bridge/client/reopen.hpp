@@ -36,6 +36,7 @@ struct ReopenedDevice {
   Witness witness{};             ///< DeviceGeometry::witness, to be compared at the next reopening
   std::string loss{};            ///< for people: why it is lost; "" = it is not
   int refusal = 0;               ///< the server refuses to open it for now
+  bool outdated = false;         ///< lost, for the server's record of its writers is an older one
 
   /// True if its users lose the device. `goes_on`: the session continues with the others. Otherwise
   /// the recovery is tried again, and the server may open the device then. But a new server process
@@ -49,12 +50,20 @@ struct ReopenedDevice {
 /// one; otherwise the changed value, in words.
 std::string change_of_device(const DeviceGeometry& was, const DeviceGeometry& is);
 
+/// True if a server whose record of writers was at `found` when the session came cannot be the one
+/// that has told `was`. Its record is an older one, or has another origin.
+bool is_outdated(std::uint64_t was, std::uint64_t found);
+
 /// SESSION INFO, then for each device OPEN and, between rnbdkit peers, DEVICE INFO. A device that
 /// is gone, or has been replaced, is lost, and the others go on without it. But if the server may
 /// still have requests of it in flight, and may reuse its id, all devices are lost.
 ///
-/// Errors:  ESTALE (all devices are lost for good with this one), EPROTO (nonsense from the
-///          server), or the server's own; complaint() names the device and the reason.
+/// A server with an outdated record, and with no good one, is a clone of the right server, or was
+/// set back. The devices wait for the right one, unless the user has told to go on there.
+///
+/// Errors:  ESTALE (all devices are lost for good with this one), EREMCHG (it is not the server),
+///          EPROTO (nonsense from the server), or the server's own; complaint() names the device
+///          and the reason.
 /// Threads: as rtrs::Operation; pure.
 /// Source:  docs/protocol.md, closing; RNBD messages.
 class ReopenOperation final : public rtrs::Operation {
@@ -87,12 +96,13 @@ class ReopenOperation final : public rtrs::Operation {
   void on_opened(rtrs::ClientLane& lane);
   void judge(rtrs::ClientLane& lane, const wire::DeviceInfoResponse* info);
   void take(rtrs::ClientLane& lane, ReopenedDevice device);
-  void lose(rtrs::ClientLane& lane, std::uint32_t id, std::string why);
+  void lose(rtrs::ClientLane& lane, ReopenedDevice device);
   void end();
   void fail(int error, std::string complaint);
   void on_refused(rtrs::ClientLane& lane, int error);
   static void on_done(rtrs::ClientLane& lane, rtrs::Request& request);
 
+  bool remembers_ = false;  ///< the server's record of some device is not outdated
   std::vector<ReopenDevice> devices_;
   rtrs::SessionLimits limits_;
   Step step_ = Step::session_info;

@@ -235,8 +235,17 @@ struct DeviceInfoResponse {
   le32 storage_life = 0;
   /// Of an unclaimed device: for its CLAIM. Another number: somebody may have changed it since.
   le64 sight = 0;
+  /// The server's record of the storage's writers: its origin (upper half) and the last number that
+  /// was given, which each reservation raises. kNoWriterYet; 0 = unknown.
+  le64 generation = 0;
+  /// The same when this session came, before its own reservation.
+  le64 found_generation = 0;
 };
-static_assert(sizeof(DeviceInfoResponse) == 64 && offsetof(DeviceInfoResponse, size) == 8);
+/// Servers and clients of before have no more.
+inline constexpr std::size_t kMinDeviceInfoResponse = 64;
+/// DeviceInfoResponse::generation: the server would know of a writer, and there was none.
+inline constexpr std::uint64_t kNoWriterYet = 1;
+static_assert(sizeof(DeviceInfoResponse) == 80 && offsetof(DeviceInfoResponse, size) == 8);
 static_assert(offsetof(DeviceInfoResponse, export_uuid) == 16);
 static_assert(offsetof(DeviceInfoResponse, flags) == 32);
 static_assert(offsetof(DeviceInfoResponse, preferred_block) == 36);
@@ -244,6 +253,8 @@ static_assert(offsetof(DeviceInfoResponse, writer_serial) == 40);
 static_assert(offsetof(DeviceInfoResponse, server_life) == 48);
 static_assert(offsetof(DeviceInfoResponse, storage_life) == 52);
 static_assert(offsetof(DeviceInfoResponse, sight) == 56);
+static_assert(offsetof(DeviceInfoResponse, generation) == kMinDeviceInfoResponse);
+static_assert(offsetof(DeviceInfoResponse, found_generation) == 72);
 
 /// Takes the writer's reservation of a device that was opened without.
 struct Claim {

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "bridge/server/claim_messages.hpp"
 
+#include <algorithm>
 #include <cerrno>
+#include <cstddef>
 #include <memory>
 #include <string>
 #include <utility>
@@ -19,7 +21,7 @@ void ClaimMessages::on_claim(rtrs::ServerRequest& request) {
   const auto message = wire::decode<wire::Claim>(request.message, wire::MessageType::claim);
   // The room for the answer is checked first, so that the client learns of its right.
   if (!message || !session_.facts.claims || !request.is_read ||
-      request.data.size() < sizeof(wire::DeviceInfoResponse)) {
+      request.data.size() < wire::kMinDeviceInfoResponse) {
     return finish(request, EINVAL);
   }
   const Device* const device = session_.devices.usable(message->device_id);
@@ -133,7 +135,11 @@ void ClaimMessages::describe(rtrs::ServerRequest& request, Device& device, bool 
     response.sight = catalogue.reservations().look(device.lease);
     response.writer_serial = catalogue.reservations().writer_serial(device.lease);
   }
-  finish_with(request, rtrs::wire::bytes_of(response));
+  response.generation = catalogue.reservations().generation(device.lease);
+  response.found_generation = catalogue.reservations().found_generation(device.lease);
+  // An older client has room for the older part of it.
+  const std::size_t room = std::max(request.data.size(), wire::kMinDeviceInfoResponse);
+  finish_with(request, rtrs::wire::bytes_of(response).first(std::min(room, sizeof(response))));
 }
 
 }  // namespace rnbd

@@ -56,6 +56,7 @@ class Storage {
   std::shared_ptr<WriterReservations> reservations_;
   std::shared_ptr<mirror::Seat> seat_;
   wire::Uuid reservation_key_{};
+  bool recorded_ = false;   ///< the record of its writers has been read
   std::size_t leases_ = 0;  ///< guarded by the catalogue's lock
   std::atomic<bool> replaced_{false};
   bool permanent_;
@@ -92,6 +93,7 @@ class Lease {
   void take_over(Lease claimed) {
     unclaimed_ = std::exchange(claimed.unclaimed_, true);
     writer_ = claimed.writer_;
+    found_ = claimed.found_;
   }
   /// None: it was not made by a CLAIM.
   const std::optional<GrantedClaim>& granted() const { return granted_; }
@@ -116,6 +118,7 @@ class Lease {
   bool unclaimed_;
   std::optional<GrantedClaim> granted_;
   std::optional<wire::Uuid> writer_;  ///< the session, once it takes part in writing
+  std::uint64_t found_ = 0;           ///< ReservationBook::generation() when that session came
   std::string writer_name_;           ///< for people; "" = not told
   bool closed_ = false;
 };

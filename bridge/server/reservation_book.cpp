@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "bridge/server/reservation_book.hpp"
 
+#include <algorithm>
 #include <cerrno>
 #include <utility>
 
@@ -13,6 +14,19 @@ namespace {
 /// are no part of it, since another boot gives others.
 wire::Uuid reservation_key(const BackendInfo& info) {
   return info.outlives_server ? info.uuid : wire::Uuid{};
+}
+
+/// None: the session has no late number. Otherwise the last number before its own.
+std::optional<std::uint32_t> last_before(const WriterRecord& record, const wire::Uuid& session) {
+  constexpr std::uint32_t kLate = WriterReservations::kLate;
+  const auto part = std::ranges::find(record.parts, session, &WriterRecord::Part::session);
+  if (part == record.parts.end() || (part->number & kLate) == 0) return {};
+  return (part->number & ~kLate) - 1;
+}
+
+/// The generation that such a session found. It finds the same when it tries again.
+std::uint64_t found_late(const WriterRecord& record, std::uint32_t last) {
+  return last == 0 ? wire::kNoWriterYet : std::uint64_t{record.origin} << 32 | last;
 }
 
 /// The object of a storage, which stays the same when the storage is closed and opened again.
@@ -59,6 +73,7 @@ ReservationBook::Admission ReservationBook::admit(Backend& backend, bool read_on
   if (admission.has_notes) admission.one_at_a_time = Lock{one_at_a_time_};
   store_->opened(admission.key, notes);
   admission.record = store_->load(admission.key);
+  admission.recorded = admission.record.has_value();
   return admission;
 }
 
@@ -74,6 +89,7 @@ void ReservationBook::attach(Storage& storage, const Admission& admission) {
   if (admission.record && storage.reservations_->record().origin == 0)
     storage.reservations_->set_record(*admission.record);
   storage.reservation_key_ = key;
+  storage.recorded_ = admission.recorded && !admission.has_notes;
 }
 
 /// Storage with notes is open for writing at one server only. If it was open here before, that one
@@ -105,6 +121,10 @@ bool ReservationBook::rejoin(Lease& lease, const wire::Uuid& session, OpenKind o
   if (reservations.record().claim != wire::Uuid{}) return false;
   reservations.enter(session);
   lease.writer_ = session;
+  const bool kept = store_ != nullptr && lease.storage()->reservation_key_ != wire::Uuid{};
+  const auto late = last_before(reservations.record(), session);
+  if (kept)
+    lease.found_ = late ? found_late(reservations.record(), *late) : generation_of(reservations);
   lease.storage()->writers_->take_part();
   return true;
 }
@@ -115,11 +135,13 @@ tl::expected<void, std::string> ReservationBook::reserve(Lease& lease, const wir
   const wire::Uuid& key = lease.storage()->reservation_key_;
   const bool kept = store_ != nullptr && key != wire::Uuid{};
   if (kept) store_->lock();
-  auto taken = reserve_in(lease, kept ? &key : nullptr, session, open_kind);
+  std::uint64_t found = 0;
+  auto taken = reserve_in(lease, kept ? &key : nullptr, session, open_kind, found);
   if (kept) store_->unlock();
   if (taken) {
     const std::lock_guard lock{mutex_};
     lease.writer_ = session;
+    lease.found_ = found;
     lease.storage()->writers_->take_part();
   }
   return taken;
@@ -133,11 +155,12 @@ bool ReservationBook::is_present(const WriterReservations& reservations,
   return found != reservations_by_key_.end() && found->second.get() == &reservations;
 }
 
-/// `key`: null if it is not kept.
+/// `key`: null if it is not kept. `found`: the generation of the record before this.
 tl::expected<void, std::string> ReservationBook::reserve_in(const Lease& lease,
                                                             const wire::Uuid* key,
                                                             const wire::Uuid& session,
-                                                            OpenKind open_kind) {
+                                                            OpenKind open_kind,
+                                                            std::uint64_t& found) {
   WriterReservations& reservations = *lease.storage()->reservations_;
   std::unique_lock lock{mutex_};
   if (key != nullptr && !is_present(reservations, *key)) {
@@ -161,17 +184,30 @@ tl::expected<void, std::string> ReservationBook::reserve_in(const Lease& lease,
     return tl::unexpected(std::string{"somebody else has come since the client looked at it"});
   }
   const wire::Uuid claim = in_time ? granted->id : wire::Uuid{};
+  const auto late = last_before(reservations.record(), session);
+  if (key != nullptr)
+    found = late ? found_late(reservations.record(), *late) : generation_of(reservations);
+  // It has had the storage open elsewhere, and says so.
+  const bool stranger = open_kind == OpenKind::again && found == wire::kNoWriterYet;
+  const auto next_record = [&] {
+    WriterRecord next = reservations.with(session, open_kind, life_, claim);
+    if (stranger && !next.parts.empty()) {
+      next.parts.back().number |= WriterReservations::kLate;
+      next.claim = {};
+    }
+    return next;
+  };
   const bool has_part = reservations.takes_part(session);
   const bool anew = open_kind == OpenKind::anew;
   const bool changes_there =
       (anew && reservations.anybody_away()) || reservations.record().claim != wire::Uuid{};
   if (reservations.is_there(session) ? changes_there : anew || !has_part) {
-    WriterRecord next = reservations.with(session, open_kind, life_, claim);
+    WriterRecord next = next_record();
     while (key != nullptr && !RTRS_PLANTED(reservation_forgotten)) {
       lock.unlock();
       if (auto saved = store_->save(*key, next); !saved) return saved;
       lock.lock();
-      const WriterRecord now = reservations.with(session, open_kind, life_, claim);
+      const WriterRecord now = next_record();
       if (now == next) break;
       next = now;  // a session has left meanwhile
     }
@@ -239,6 +275,30 @@ std::uint64_t ReservationBook::writer_serial(const Lease& lease) const {
   const WriterReservations& reservations = *lease.storage()->reservations_;
   if (lease.unclaimed() && reservations.anybody_there()) return 0;
   return reservations.serial_of(lease.writer_.value_or(wire::Uuid{}));
+}
+
+/// With the lock held.
+std::uint64_t ReservationBook::generation_of(const WriterReservations& reservations) const {
+  if (reservations.record().origin != 0) return reservations.last_serial();
+  return store_->knows_all() ? wire::kNoWriterYet : 0;
+}
+
+/// Of a writer's storage the record is up to date. Otherwise another server may have changed it
+/// since it was read, if it can be reached from there.
+std::uint64_t ReservationBook::generation(const Lease& lease) const {
+  const std::lock_guard lock{mutex_};
+  const Storage& storage = *lease.storage();
+  if (store_ == nullptr || storage.reservation_key_ == wire::Uuid{}) return 0;
+  const bool up_to_date = lease.writer_ || (storage.recorded_ && store_->knows_all());
+  return up_to_date ? generation_of(*storage.reservations_) : 0;
+}
+
+std::uint64_t ReservationBook::found_generation(const Lease& lease) const {
+  {
+    const std::lock_guard lock{mutex_};
+    if (lease.writer_) return lease.found_;
+  }
+  return generation(lease);
 }
 
 bool ReservationBook::was_expelled(const Lease& lease) const {

@@ -71,6 +71,9 @@ class ReservationBook {
   /// upper half stays. 0 for a reader, which does not need it. Of an unclaimed lease it is the
   /// number of the last writer, or 0 while there is one. Never blocks.
   std::uint64_t writer_serial(const Lease& lease) const;
+  /// DeviceInfoResponse::generation, and the same when the session of the lease came. Never block.
+  std::uint64_t generation(const Lease& lease) const;
+  std::uint64_t found_generation(const Lease& lease) const;
   /// True if the operator has ended the writing of this lease's session, and no other has written
   /// since. Never blocks.
   bool was_expelled(const Lease& lease) const;
@@ -104,6 +107,7 @@ class ReservationBook {
     wire::Uuid key{};
     std::unique_lock<std::mutex> one_at_a_time{};
     bool has_notes = false;
+    bool recorded = false;  ///< `record` was read
     tl::expected<WriterRecord, std::string> record{};
   };
   /// May block.
@@ -125,7 +129,8 @@ class ReservationBook {
 
   bool is_present(const WriterReservations& reservations, const wire::Uuid& key) const;
   Saved reserve_in(const Lease& lease, const wire::Uuid* key, const wire::Uuid& session,
-                   OpenKind open_kind);
+                   OpenKind open_kind, std::uint64_t& found);
+  std::uint64_t generation_of(const WriterReservations& reservations) const;
   Saved expel_from(WriterReservations& reservations, const wire::Uuid& key,
                    const wire::Uuid& session, Lock& lock);
   Saved save(const WriterReservations& reservations, const wire::Uuid& key, Lock& lock);

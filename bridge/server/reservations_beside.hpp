@@ -27,6 +27,7 @@ class ReservationsBeside final : public WriterStore {
   explicit ReservationsBeside(std::shared_ptr<WriterStore> elsewhere)
       : elsewhere_{std::move(elsewhere)} {}
 
+  bool knows_all() const override { return elsewhere_->knows_all(); }
   void lock() override { elsewhere_->lock(); }
   void unlock() override { elsewhere_->unlock(); }
   void opened(const wire::Uuid& storage, const std::shared_ptr<BackendNotes>& notes) override;

@@ -49,10 +49,13 @@ WriterRecord WriterReservations::with(const wire::Uuid& session, OpenKind open_k
     record.claim = {};  // this is another device of the session
     return record;
   }
+  const bool late = open_kind == OpenKind::again && record.origin != 0;
   if (record.origin == 0) record.origin = origin;
   ++record.last;
-  record.claim = record.parts.empty() && session != kUnknown ? claim : wire::Uuid{};
-  if (session != kUnknown) record.parts.push_back({session, record.last});
+  const bool alone_now = record.parts.empty() && session != kUnknown;
+  record.claim = alone_now && !late ? claim : wire::Uuid{};
+  const std::uint32_t number = late ? record.last | kLate : record.last;
+  if (session != kUnknown) record.parts.push_back({session, number});
   forget_expelled(record);
   return record;
 }

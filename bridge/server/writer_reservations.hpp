@@ -55,6 +55,9 @@ struct WriterRecord {
 class WriterStore {
  public:
   virtual ~WriterStore() = default;
+  /// True: what has no record here has had no writer, and no other server changes records
+  /// meanwhile. False: others may have records of their own, or these were lost.
+  virtual bool knows_all() const { return false; }
   /// Keeps other servers out during a load and the save that depends on it. May block.
   virtual void lock() {}
   virtual void unlock() {}
@@ -91,6 +94,8 @@ enum class OpenKind : std::uint8_t {
 /// Threads: its catalogue's lock.
 class WriterReservations {
  public:
+  static constexpr std::uint32_t kLate = 0x8000'0000;
+
   /// True if some session has the storage open for writing. Then record() is up to date.
   bool anybody_there() const { return !there_.empty(); }
   /// True if a session with a reservation is away, and may come back.
@@ -103,6 +108,8 @@ class WriterReservations {
   /// The session's number, with the origin in the upper half. Without a reservation it is the last
   /// number that was given; 0: none was.
   std::uint64_t serial_of(const wire::Uuid& session) const;
+  /// The last number that was given, likewise.
+  std::uint64_t last_serial() const { return std::uint64_t{record_.origin} << 32 | record_.last; }
 
   const WriterRecord& record() const { return record_; }
   void set_record(WriterRecord record) { record_ = std::move(record); }
@@ -110,6 +117,9 @@ class WriterReservations {
   /// new one ends those of sessions that are away. A session without a UUID gets none: it could not
   /// be recognized. `origin` is that of the first number, which is 1. `claim` identifies the CLAIM
   /// that asks for it; zeros: none does.
+  ///
+  /// A session that comes again and takes no part gets a number of kLate, which is no one's that
+  /// came anew. So the number that it has from a server is not given to it by a clone of that.
   WriterRecord with(const wire::Uuid& session, OpenKind open_kind, std::uint32_t origin,
                     const wire::Uuid& claim = {}) const;
   /// True if this very CLAIM of the session was granted already, and nobody else has had a number

@@ -19,7 +19,7 @@ void ClientDriver::recover(unsigned index) {
   const auto& accepted = core.accepted();
   const std::uint32_t max_io_size = std::min(accepted.max_io_size, session_.accepted().max_io_size);
   const rtrs::SessionLimits limits{max_io_size, core.permits(), accepted.extension.features,
-                                   accepted.extension.volatile_epoch};
+                                   accepted.extension.volatile_epoch, session_.at(index).by_order};
   SimQueuePair& control = *paths_[index].links[0].queue_pair;
   renewal_ = std::make_unique<Renewal>();
   renewal_->path = index;

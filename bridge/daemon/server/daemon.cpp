@@ -131,8 +131,10 @@ tl::expected<State, std::string> open_state(const std::string& directory,
   auto losses = reservations ? LossCount::open(where) : tl::unexpected(reservations.error());
   auto members = losses ? MemberFiles::open(where + "/members") : tl::unexpected(losses.error());
   if (members) {
+    auto identity = open_identity(where);
+    if (identity == nullptr) (*reservations)->share();
     return State{std::move(*reservations), std::make_shared<LossCount>(std::move(*losses)),
-                 open_identity(where), std::move(*members), open_served(where + "/exports")};
+                 std::move(identity), std::move(*members), open_served(where + "/exports")};
   }
   // Without these records, a client could overwrite later writes of others.
   if (!directory.empty() || std::getenv("STATE_DIRECTORY") != nullptr || is_mine(where)) {

@@ -187,7 +187,7 @@ int replace(int directory, const std::string& draft, const std::string& name) {
 tl::expected<std::unique_ptr<ReservationFiles>, std::string> ReservationFiles::open(
     const std::string& directory) {
   std::error_code failure;
-  std::filesystem::create_directories(directory, failure);
+  const bool existed = !std::filesystem::create_directories(directory, failure);
   rtrs::OwnedFd fd{failure ? -1 : ::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)};
   if (!failure && fd.get() < 0) failure = {errno, std::generic_category()};
   if (!failure && ::faccessat(fd.get(), ".", W_OK | X_OK, AT_EACCESS) < 0)
@@ -200,7 +200,7 @@ tl::expected<std::unique_ptr<ReservationFiles>, std::string> ReservationFiles::o
   make_spares(fd.get());
   ::flock(lock.get(), LOCK_UN);
   return std::unique_ptr<ReservationFiles>{
-      new ReservationFiles{std::move(fd), std::move(lock), directory}};
+      new ReservationFiles{std::move(fd), std::move(lock), directory, existed}};
 }
 
 tl::unexpected<std::string> ReservationFiles::failure(const std::string& name, int error) const {

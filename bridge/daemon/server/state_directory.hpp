@@ -25,6 +25,9 @@ class ReservationFiles final : public WriterStore {
   static tl::expected<std::unique_ptr<ReservationFiles>, std::string> open(
       const std::string& directory);
 
+  /// Other servers may have records of the same storage elsewhere.
+  void share() { knows_all_ = false; }
+  bool knows_all() const override { return knows_all_; }
   void lock() override;
   void unlock() override;
   tl::expected<WriterRecord, std::string> load(const wire::Uuid& storage) override;
@@ -32,8 +35,11 @@ class ReservationFiles final : public WriterStore {
                                        const WriterRecord& record) override;
 
  private:
-  ReservationFiles(rtrs::OwnedFd directory, rtrs::OwnedFd lock, std::string path)
-      : directory_{std::move(directory)}, lock_{std::move(lock)}, path_{std::move(path)} {}
+  ReservationFiles(rtrs::OwnedFd directory, rtrs::OwnedFd lock, std::string path, bool existed)
+      : directory_{std::move(directory)},
+        lock_{std::move(lock)},
+        path_{std::move(path)},
+        knows_all_{existed} {}
 
   /// A message for people: the file's path and the trouble.
   tl::unexpected<std::string> failure(const std::string& name, int error) const;
@@ -41,6 +47,7 @@ class ReservationFiles final : public WriterStore {
   rtrs::OwnedFd directory_;
   rtrs::OwnedFd lock_;  ///< a file in it, because NFS locks no directory
   std::string path_;
+  bool knows_all_;  ///< false in a new directory: the last one may be lost
 };
 
 /// Counts failures that may have lost answered writes without a restart of the machine. The count

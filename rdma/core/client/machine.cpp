@@ -221,6 +221,10 @@ void ClientMachine::recovered(int error, Instant now) {
   if (!recovery_) return;
   const auto [index, broken] = *std::exchange(recovery_, std::nullopt);
   if (!broken && error == ESTALE) return end(Cause{Cause::Kind::other_contents, index});
+  if (!broken && error == EREMCHG) {
+    act(Act::say_goodbye, index);  // what was opened there keeps nobody away
+    return drop(index, Cause{Cause::Kind::older_server, index});
+  }
   if (!broken && error != 0) return drop(index, Cause{Cause::Kind::not_reopened, index, error});
   if (!broken) {
     act(Act::renew);

@@ -22,6 +22,7 @@ struct Cause {
     unresponsive,   ///< a connection owes answers and carries nothing
     other_session,  ///< than the other paths have
     other_server,   ///< `server`, where `wanted` had to be
+    older_server,   ///< its records are older than the session: a clone
     no_extension,   ///< which ClientSessionOptions::require_extension demands
     no_permit,      ///< to recover the session with: each may be in use at the server
     not_reopened,   ///< with `error`: devices cannot be opened again now

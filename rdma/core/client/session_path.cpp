@@ -30,6 +30,7 @@ void SessionPath::connected(Instant now) {
   ++connects;
   foreign = false;
   other_server = {};
+  by_order = false;
   turned_away = 0;
   lost_before = std::exchange(lost_at, std::nullopt);
   if (!distrust.active()) trouble = {};
@@ -62,6 +63,7 @@ void SessionPath::reconnect(Instant now) {
   due = now;
   distrust.forgive();
   other_server = {};
+  by_order = trouble.kind == Cause::Kind::older_server;
 }
 
 void SessionPath::distrust_ends_by(Instant now) {

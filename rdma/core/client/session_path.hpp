@@ -54,6 +54,7 @@ struct SessionPath {
   bool foreign = false;     ///< the last attempt led to another server, by all that it said
   bool may_be_new = false;  ///< the attempt may have made a session anew at the server
   OtherServer other_server{};
+  bool by_order = false;  ///< the operator has told to go on at an older server
   /// Changes that were in flight then wait for the path, or for another session.
   std::optional<Instant> lost_at{};
   std::optional<Instant> lost_before{};  ///< connected: the lost_at before

@@ -55,7 +55,7 @@ void ClientSession::note_refusal(unsigned index, const Cause& why) {
   const bool another = why.kind == Cause::Kind::other_session && path.core->exactly_once() &&
                        !is_ours(path.core->accepted());
   if (has_path() && (path.foreign || another)) path.other_server.on_refused();
-  path.foreign = path.foreign || path.other_server.found();
+  path.foreign = path.foreign || path.other_server.found() || why.kind == Cause::Kind::older_server;
 }
 
 PathMask ClientSession::heard(unsigned index) {

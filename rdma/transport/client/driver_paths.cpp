@@ -76,7 +76,7 @@ void ClientDriver::recover_on_io(unsigned index) {
   recovery_ = std::make_unique<SessionRecovery>(
       *options_.recovery, paths_.at(index), *permit,
       [this] { boost::asio::post(io_, [this] { recovered_on_io(); }); });
-  recovery_->start(index, session_.accepted().max_io_size);
+  recovery_->start(index, session_.accepted().max_io_size, session_.at(index).by_order);
 }
 
 void ClientDriver::recovered_on_io() {

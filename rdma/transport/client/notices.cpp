@@ -116,6 +116,11 @@ constexpr Reason kReasons[] = {
      "{name}: it has another session than the other paths (another server, or it was restarted a "
      "moment ago)"},
     {Cause::Kind::other_server, ESTALE, "{name}: {another server}"},
+    {Cause::Kind::older_server, ESTALE,
+     "{name}: its records are older than this session, as a clone's of the server or one's that "
+     "was "
+     "set back: requests wait for the right server; to give up what is open and go on there: "
+     "{trust}"},
     {Cause::Kind::no_extension, EPROTO,
      "{name}: it cannot promise that a request is carried out once, which require-ext demands"},
     {Cause::Kind::no_permit, EAGAIN,
@@ -233,6 +238,7 @@ Failure ClientNotices::failure_of(const Cause& cause) const {
     if (word == "text") return cause.text;
     if (word == "errno") return std::generic_category().message(cause.error);
     if (word == "shortage") return shortage(cause.had, cause.has);
+    if (word == "trust") return option_words->trust_path;
     return another_server(cause.server, cause.wanted);
   };
   return {reason.error != 0 ? reason.error : cause.error, fill(reason.text, value_of)};
@@ -245,7 +251,8 @@ std::string ClientNotices::timed_out(unsigned path) const {
 
 std::string ClientNotices::led_elsewhere() {
   return std::string{
-             "it led to another server, perhaps a clone, while the session's own answered: it waits "
+             "it led to another server, perhaps a clone, while the session's own answered: it "
+             "waits "
              "for that one; to trust it again: "} +
          option_words->trust_path;
 }
@@ -304,6 +311,7 @@ void ClientNotices::report(const Notice& notice, Instant now) {
     if (word == "access") return to_string(notice.access);
     if (word == "paths") return names_of(notice.paths);
     if (word == "waiting") return waiting_paths(notice.paths);
+    if (word == "trust") return option_words->trust_path;
     if (word == "timeout") return seconds(options_.connect_timeout);
     if (word == "depth") return std::to_string(notice.limits.queue_depth);
     if (word == "bytes") return std::to_string(notice.limits.max_io_size);

@@ -15,12 +15,13 @@ SessionRecovery::SessionRecovery(RecoveryHandler& handler, PathDriver& driver, s
       over_{std::move(over)},
       lane_{permit, std::uint16_t{1}} {}
 
-void SessionRecovery::start(unsigned path, std::uint32_t room) {
+void SessionRecovery::start(unsigned path, std::uint32_t room, bool any_server) {
   path_ = path;
   ClientPath& core = driver_.core();
   const auto& accepted = core.accepted();
-  operation_ = handler_.reopen({std::min(accepted.max_io_size, room), core.permits(),
-                                accepted.extension.features, accepted.extension.volatile_epoch});
+  operation_ =
+      handler_.reopen({std::min(accepted.max_io_size, room), core.permits(),
+                       accepted.extension.features, accepted.extension.volatile_epoch, any_server});
   core.set_control_handler(&lane_.connection(path));
   core.attach_reopening(lane_, path, permit_, driver_.control());
   operation_->on_finish([](void* context) { static_cast<SessionRecovery*>(context)->over_(); },

@@ -21,8 +21,9 @@ class SessionRecovery {
   SessionRecovery(RecoveryHandler& handler, PathDriver& driver, std::uint16_t permit,
                   std::function<void()> over);
 
-  /// `path`: the number of the path; `room`: the least max_io_size of all paths, in bytes.
-  void start(unsigned path, std::uint32_t room);
+  /// `path`: the number of the path; `room`: the least max_io_size of all paths, in bytes;
+  /// `any_server` as in SessionLimits.
+  void start(unsigned path, std::uint32_t room, bool any_server);
   /// The path is lost.
   void break_off();
   /// Tells the handler that it is over. The result: an errno as of RecoveryHandler::reopened().

@@ -39,8 +39,10 @@ struct Outcome {
   std::vector<std::string> losses;  ///< "" = it is not lost
 };
 
-Outcome reopen(FakeServer& server, std::vector<ReopenDevice> devices) {
-  ReopenOperation operation{std::move(devices), limits_of(server)};
+Outcome reopen(FakeServer& server, std::vector<ReopenDevice> devices, bool any_server = false) {
+  rtrs::SessionLimits limits = limits_of(server);
+  limits.any_server = any_server;
+  ReopenOperation operation{std::move(devices), limits};
   operation.start(server.lane);
   server.answer_all();
   REQUIRE(operation.finished());
@@ -181,6 +183,67 @@ TEST_CASE("reopen: towards a server that lost FUA nothing may go on") {
   const Outcome outcome = reopen(server, {device});
   CHECK(outcome.error == ESTALE);
   CHECK(mentions(outcome.complaint, "FUA"));
+}
+
+TEST_CASE("reopen: nothing goes on at a server whose record of writers is an older one") {
+  FakeServer server;
+  server.device_info.generation = 0x7'0000'0004;
+  const std::vector<ReopenDevice> devices{device_at(server, "disk0")};
+  auto& found = server.device_info.found_generation;
+  SUBCASE("it is") {
+    SUBCASE("by one reservation") { found = 0x7'0000'0003; }
+    SUBCASE("there was none") { found = rnbd::wire::kNoWriterYet; }
+    const Outcome outcome = reopen(server, devices);
+    CHECK(outcome.error == EREMCHG);
+    CHECK(mentions(outcome.complaint, "'disk0': the server's record of its writers is older"));
+    CHECK(outcome.losses == std::vector<std::string>{""});
+    const Outcome by_order = reopen(server, devices, /*any_server=*/true);
+    CHECK(by_order.error == 0);
+    CHECK(mentions(by_order.losses.at(0), "is older"));
+  }
+  SUBCASE("it is not") {
+    SUBCASE("the same") { found = 0x7'0000'0004; }
+    SUBCASE("a newer one") { found = 0x7'0000'0005; }
+    SUBCASE("nobody knows") { found = 0; }
+    const Outcome outcome = reopen(server, devices);
+    CHECK(outcome.error == 0);
+    CHECK(outcome.losses == std::vector<std::string>{""});
+  }
+}
+
+TEST_CASE("reopen: where the record began anew, a writer's number counts, and a reader goes") {
+  FakeServer server;
+  server.device_info.generation = 0x7'0000'0004;
+  std::vector<ReopenDevice> devices{device_at(server, "disk0")};
+  server.device_info.found_generation = 0x9'0000'0001;
+  SUBCASE("a writer") { CHECK(reopen(server, devices).error == 0); }
+  SUBCASE("a reader") {
+    SUBCASE("that may write later") { devices[0].options.unclaimed = true; }
+    SUBCASE("for ever") { devices[0].options.access = AccessMode::read_only; }
+    CHECK(reopen(server, devices).error == EREMCHG);
+  }
+}
+
+TEST_CASE("reopen: who has seen no writer's record takes any") {
+  for (const std::uint64_t known : {std::uint64_t{0}, rnbd::wire::kNoWriterYet}) {
+    FakeServer server;
+    server.device_info.generation = known;
+    const std::vector<ReopenDevice> devices{device_at(server, "disk0")};
+    server.device_info.found_generation = 0x9'0000'0001;
+    CHECK(reopen(server, devices).error == 0);
+  }
+}
+
+TEST_CASE("reopen: a server that has lost one record, and not all, loses that device") {
+  FakeServer server;
+  server.device_info.generation = server.device_info.found_generation = 0x7'0000'0004;
+  std::vector<ReopenDevice> devices(2, device_at(server, "disk0"));
+  devices[1].name = "disk1";
+  devices[0].expected.witness.generation = 0x7'0000'0005;
+  const Outcome outcome = reopen(server, devices);
+  CHECK(outcome.error == 0);
+  CHECK(mentions(outcome.losses.at(0), "'disk0': the server's record of its writers is older"));
+  CHECK(outcome.losses.at(1).empty());
 }
 
 TEST_CASE("reopen: what somebody else has written since is not written over") {

@@ -264,11 +264,15 @@ TEST_CASE("extension: the answer about a device has its documented bytes") {
   info.export_uuid[15] = 0xBB;
   info.flags = kDeviceExtents | kDeviceCache;
   info.preferred_block = 4096;
+  info.generation = 0x7'0000'0005;
+  info.found_generation = 0x7'0000'0004;
   const Bytes dump = from_hex(
       "02 80 00 00 01 00 00 00 ff 01 00 00 01 00 00 00"
       "aa 00 00 00 00 00 00 00 00 00 00 00 00 00 00 bb"
-      "14 00 00 00 00 10 00 00",
-      64);
+      "14 00 00 00 00 10 00 00 00 00 00 00 00 00 00 00"
+      "00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00"
+      "05 00 00 00 07 00 00 00 04 00 00 00 07 00 00 00",
+      80);
   CHECK(to_hex(rtrs::wire::bytes_of(info)) == to_hex(dump));
   const auto back = decode<DeviceInfoResponse>(dump, MessageType::device_info_response);
   REQUIRE(back);

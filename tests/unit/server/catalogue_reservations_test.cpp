@@ -30,7 +30,9 @@ struct Reservations final : WriterStore {
     kept[storage] = record;
     return {};
   }
+  bool knows_all() const override { return complete; }
   std::map<wire::Uuid, WriterRecord> kept;
+  bool complete = false;
   std::string unreadable;
   std::string unwritable;
 };
@@ -141,6 +143,80 @@ TEST_CASE(
 
   reservations->unwritable = "full";
   CHECK(server->catalogue.reservations().expel(wire::Uuid{1}).error() == "full");
+}
+
+TEST_CASE("catalogue: a clone that lacks a reservation tells its session so") {
+  TempFile file;
+  const auto records = std::make_shared<Reservations>();
+  const auto clone_of_records = std::make_shared<Reservations>();
+  const auto serve = [&](const std::shared_ptr<Reservations>& store) {
+    auto fakes = std::make_unique<Fakes>(store);
+    CHECK(failure_of(fakes->catalogue, {"rw", file.path, "", false, false}).empty());
+    return fakes;
+  };
+  struct Told {
+    std::uint64_t serial, generation, found;
+  };
+  const auto come = [](Fakes& server, std::uint8_t session, OpenKind kind) {
+    Lease lease = server.catalogue.open_named("rw", {kReadWrite, wire::Uuid{session}}).value();
+    const ReservationBook& book = server.catalogue.reservations();
+    const std::uint64_t serial = reserve(server.catalogue, lease, session, kind);
+    return Told{serial, book.generation(lease), book.found_generation(lease)};
+  };
+  auto server = serve(records);
+  come(*server, 1, OpenKind::anew);
+  clone_of_records->kept = records->kept;
+  const Told known = come(*server, 2, OpenKind::anew);
+  CHECK(known.generation == known.serial);
+  CHECK(known.found == known.serial - 1);
+
+  auto clone = serve(clone_of_records);
+  for (int i = 0; i < 2; ++i) {  // also when it tries again
+    const Told there = come(*clone, 2, OpenKind::again);
+    CHECK(there.serial != known.serial);
+    CHECK(there.found == known.generation - 1);
+  }
+  server = serve(records);
+  const Told again = come(*server, 2, OpenKind::again);
+  CHECK(again.serial == known.serial);
+  CHECK(again.found >= known.generation);
+}
+
+TEST_CASE("catalogue: a clone that never had a writer tells so as often as it is asked") {
+  TempFile file;
+  const auto records = std::make_shared<Reservations>();
+  records->complete = true;
+  Fakes clone{records};
+  CHECK(failure_of(clone.catalogue, {"rw", file.path, "", false, false}).empty());
+  for (int i = 0; i < 2; ++i) {
+    Lease lease = clone.catalogue.open_named("rw", {kReadWrite, wire::Uuid{1}}).value();
+    const std::uint64_t serial = reserve(clone.catalogue, lease, 1, OpenKind::again);
+    CHECK(static_cast<std::uint32_t>(serial) > 1);  // and so an older client loses the device
+    CHECK(clone.catalogue.reservations().found_generation(lease) == wire::kNoWriterYet);
+  }
+}
+
+TEST_CASE("catalogue: a server says that there was no writer only if it would know of one") {
+  TempFile file;
+  const auto records = std::make_shared<Reservations>();
+  const auto generation = [&](const Access& access) {
+    Fakes fakes{records};
+    CHECK(failure_of(fakes.catalogue, {"rw", file.path, "", false, false}).empty());
+    Lease lease = fakes.catalogue.open_named("rw", access).value();
+    return fakes.catalogue.reservations().generation(lease);
+  };
+  const Access reads{wire::AccessMode::read_only};
+  CHECK(generation(reads) == 0);
+  records->complete = true;
+  CHECK(generation(reads) == wire::kNoWriterYet);
+  {
+    Fakes fakes{records};
+    CHECK(failure_of(fakes.catalogue, {"rw", file.path, "", false, false}).empty());
+    serial(fakes.catalogue, 1);
+  }
+  CHECK((generation(reads) >> 32) != 0);
+  records->complete = false;  // another server may have changed the record since
+  CHECK(generation(reads) == 0);
 }
 
 TEST_CASE("catalogue: who was expelled is told so, until somebody else has written") {

@@ -44,6 +44,21 @@ struct ClaimWorld : World {
 
 }  // namespace
 
+TEST_CASE("claim: an older client has room for the older answer, and gets that") {
+  ClaimWorld world;
+  world.open_unclaimed(world.session());
+  const auto seen = world.look(world.session());
+  wire::DeviceInfo question{wire::header_of(wire::MessageType::device_info), 0};
+  Call& look = world.send(world.session(), question, true, room(wire::kMinDeviceInfoResponse));
+  CHECK(look.error == 0);
+  wire::Claim claim{wire::header_of(wire::MessageType::claim), 0, seen.sight, seen.writer_serial};
+  for (const std::size_t room_for : {wire::kMinDeviceInfoResponse - 1, wire::kMinDeviceInfoResponse,
+                                     sizeof(wire::DeviceInfoResponse) - 1}) {
+    const bool fits = room_for >= wire::kMinDeviceInfoResponse;
+    CHECK(world.send(world.session(), claim, true, room(room_for)).error == (fits ? 0 : EINVAL));
+  }
+}
+
 TEST_CASE("claim: an unclaimed opening reads, may not write, and tells what a writer is told") {
   ClaimWorld world;
   const auto opened = world.open_unclaimed(world.session()).answer<wire::OpenResponse>();
