@@ -14,6 +14,7 @@
 #include <iterator>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string_view>
 #include <thread>
 
@@ -36,6 +37,7 @@
 #include "bridge/daemon/server/peer_members.hpp"
 #include "bridge/daemon/server/reload.hpp"
 #include "bridge/daemon/server/served_exports.hpp"
+#include "bridge/daemon/server/server_place.hpp"
 #include "bridge/daemon/server/state_directory.hpp"
 #include "bridge/daemon/server/storage_watch.hpp"
 #include "bridge/daemon/shutdown.hpp"
@@ -97,12 +99,47 @@ bool is_mine(const std::string& directory) {
   return errno != ENOENT && errno != ENOTDIR && errno != EACCES;
 }
 
+/// Those that tell this server from a clone of it.
+std::set<std::string> hosts_of(const std::vector<rtrs::ListenAddress>& listen) {
+  std::set<std::string> hosts;
+  for (const rtrs::ListenAddress& each : listen) {
+    const bool wildcard =
+        each.host.empty() || each.host == "*" || each.host == "0.0.0.0" || each.host == "::";
+    if (!wildcard && !is_loopback(each)) hosts.insert(each.host);
+  }
+  return hosts;
+}
+
+/// A clone of a server must not be taken for it. So a server that finds its identity at another
+/// place has a new one.
+tl::expected<void, std::string> bind_to_place(ServerIdentity& identity, PlaceFile& file,
+                                              const Settings& settings) {
+  const ServerPlace now = this_place(hosts_of(settings.listen));
+  const auto change = file.change(now);
+  if (!change) return tl::unexpected(change.error());
+  if (!change->empty()) {
+    const std::string was = rtrs::server_id_text(identity.id());
+    if (auto renewed = identity.renew(); !renewed) return renewed;
+    log_function()(rtrs::LogLevel::warning,
+                   "the state directory is from another place: " + *change +
+                       "; it may be a clone, so this server is " +
+                       rtrs::server_id_text(identity.id()) + " from now on, and no longer " + was +
+                       "; if it is the same server, write " + was +
+                       " into the file server-id there and start it again (docs/operations.md, "
+                       "Which server)");
+  }
+  return file.save(now);
+}
+
 /// Null: this process has one of its own.
-std::shared_ptr<ServerIdentity> open_identity(const std::string& directory) {
+std::shared_ptr<ServerIdentity> open_identity(const std::string& directory, PlaceFile& place,
+                                              const Settings& settings) {
   auto identity = ServerIdentity::open(directory);
-  if (identity) return std::make_shared<ServerIdentity>(std::move(*identity));
+  auto bound =
+      identity ? bind_to_place(*identity, place, settings) : tl::unexpected(identity.error());
+  if (bound) return std::make_shared<ServerIdentity>(std::move(*identity));
   log_function()(rtrs::LogLevel::warning,
-                 "cannot keep the identity of this server, " + identity.error() +
+                 "cannot keep the identity of this server, " + bound.error() +
                      ": after a restart clients find it again at the address that they name only; "
                      "give each server a --state-directory of its own");
   return nullptr;
@@ -118,8 +155,9 @@ std::shared_ptr<ServedExports> open_served(const std::string& directory) {
   return nullptr;
 }
 
-tl::expected<State, std::string> open_state(const std::string& directory,
-                                            const std::string& search_path) {
+tl::expected<State, std::string> open_state(const Settings& settings) {
+  const std::string& directory = settings.state_directory;
+  const std::string& search_path = settings.search_path;
   const std::string where = directory.empty() ? default_state_directory() : directory;
   if (is_below(where, search_path)) {
     return tl::unexpected("the state directory " + where + " lies below the search path " +
@@ -131,8 +169,9 @@ tl::expected<State, std::string> open_state(const std::string& directory,
   auto losses = reservations ? LossCount::open(where) : tl::unexpected(reservations.error());
   auto members = losses ? MemberFiles::open(where + "/members") : tl::unexpected(losses.error());
   if (members) {
-    auto identity = open_identity(where);
-    if (identity == nullptr) (*reservations)->share();
+    PlaceFile place{where};
+    auto identity = open_identity(where, place, settings);
+    if (identity == nullptr || place.is_anywhere()) (*reservations)->share();
     return State{std::move(*reservations), std::make_shared<LossCount>(std::move(*losses)),
                  std::move(identity), std::move(*members), open_served(where + "/exports")};
   }
@@ -421,7 +460,7 @@ int run_daemon(const Invocation& invocation) {
     return complain(wrong, kMistaken);
   take_signals();
   raise_descriptor_limit();
-  const auto state = open_state(settings.state_directory, settings.search_path);
+  const auto state = open_state(settings);
   if (!state) return complain(state.error());
   const auto [catalogue, mistakes] = open_exports(settings, catalogue_options(*state));
   for (const Mistake& mistake : mistakes) complain(mistake.text);

@@ -279,13 +279,21 @@ tl::expected<ServerIdentity, std::string> ServerIdentity::open(const std::string
     if (!id) return failed("is damaged; remove it, and the server gets another identity");
     return ServerIdentity{std::move(file), *id};
   }
+  ServerIdentity identity{std::move(file), 0};
+  if (const auto made = identity.renew(); !made) return failed(made.error().c_str());
+  return identity;
+}
+
+tl::expected<void, std::string> ServerIdentity::renew() {
   std::random_device random;
   const rtrs::ServerId id = rtrs::ServerId{random()} << 32 | random() | 1;
   const std::string line = rtrs::server_id_text(id) + '\n';
-  const ssize_t written = ::pwrite(file.get(), line.data(), line.size(), 0);
-  if (written < 0 || ::fsync(file.get()) < 0) return failed(std::strerror(errno));
-  if (static_cast<std::size_t>(written) != line.size()) return failed(std::strerror(ENOSPC));
-  return ServerIdentity{std::move(file), id};
+  const ssize_t written = ::pwrite(file_.get(), line.data(), line.size(), 0);
+  if (written < 0 || ::fsync(file_.get()) < 0) return tl::unexpected(std::strerror(errno));
+  if (static_cast<std::size_t>(written) != line.size())
+    return tl::unexpected(std::strerror(ENOSPC));
+  id_ = id;
+  return {};
 }
 
 std::string default_state_directory() {

@@ -89,6 +89,10 @@ class ServerIdentity {
   static tl::expected<ServerIdentity, std::string> open(const std::string& directory);
 
   rtrs::ServerId id() const { return id_; }
+  /// Takes a new one, for the file is from another server. Durable when it returns.
+  ///
+  /// Errors: the obstacle.
+  tl::expected<void, std::string> renew();
 
  private:
   ServerIdentity(rtrs::OwnedFd file, rtrs::ServerId id) : file_{std::move(file)}, id_{id} {}
