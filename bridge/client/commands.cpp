@@ -47,18 +47,20 @@ Json access_of(const rtrs::PathStatus& path) {
 Json describe(const rtrs::PathStatus& path, bool has_session) {
   const bool idle = !has_session && path.state == rtrs::PathState::waiting;
   const auto latency = std::chrono::duration_cast<std::chrono::microseconds>(path.latency);
-  return {{"address", to_string(path.address)},
-          {"state", idle ? "idle" : state_name(path.state)},
-          {"preference", path.address.preference},
-          {"in_use", path.in_use},
-          {"leaving", path.leaving},
-          {"access", access_of(path)},
-          {"requests", path.requests},
-          {"in_flight", path.in_flight},
-          {"reconnects", path.connects > 0 ? path.connects - 1 : 0},
-          {"latency_us", latency.count() > 0 ? Json(latency.count()) : Json()},
-          {"security", path.security},
-          {"trouble", path.trouble}};
+  Json told{{"address", to_string(path.address)},
+            {"state", idle ? "idle" : state_name(path.state)},
+            {"preference", path.address.preference},
+            {"in_use", path.in_use},
+            {"leaving", path.leaving},
+            {"access", access_of(path)},
+            {"requests", path.requests},
+            {"in_flight", path.in_flight},
+            {"reconnects", path.connects > 0 ? path.connects - 1 : 0},
+            {"latency_us", latency.count() > 0 ? Json(latency.count()) : Json()},
+            {"security", path.security},
+            {"trouble", path.trouble}};
+  if (path.foreign) told["elsewhere"] = true;
+  return told;
 }
 
 /// Those of the command line that were removed since.

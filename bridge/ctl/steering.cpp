@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <functional>
 #include <utility>
 
 #include "bridge/client/uri.hpp"
@@ -24,6 +25,8 @@ struct Thing {
   }
   bool at_server() const { return row["direction"] == "export"; }
   bool connected() const { return row["state"] == "connected"; }
+  /// It leads to another server. Only who names the path may tell to trust that one.
+  bool elsewhere() const { return row.value("elsewhere", false); }
 };
 using Things = std::vector<Thing>;
 
@@ -226,7 +229,9 @@ class Planner {
   MaybeSteps of_session(const Thing& session) const {
     if (session.at_server()) return Steps{evict(session)};
     if (action_.add_missing) return recover(paths_of(session), missing_in(session.socket));
-    return of_paths(paths_of(session));
+    Things its = paths_of(session);
+    if (action_.verb == CtlVerb::reconnect) std::erase_if(its, std::mem_fn(&Thing::elsewhere));
+    return of_paths(its);
   }
 
   MaybeSteps of_paths(const Things& found) const {
@@ -292,7 +297,8 @@ class Planner {
 
   static Steps recover(const Things& found, Steps steps = {}) {
     for (const Thing& path : found) {
-      if (!path.connected()) steps.push_back({path.socket, "reconnect " + path.text("pathname")});
+      if (path.connected() || path.elsewhere()) continue;
+      steps.push_back({path.socket, "reconnect " + path.text("pathname")});
     }
     return steps;
   }

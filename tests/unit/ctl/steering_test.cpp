@@ -50,6 +50,23 @@ struct Row {
   std::vector<CtlStep> steps;
 };
 
+TEST_CASE("a path that leads to another server is trusted only by who names it") {
+  const auto steps_of_words = [](const std::vector<std::string>& words) {
+    const CtlJson status = CtlJson::parse(R"({
+      "server": "rnbd+tcp://10.0.0.1:4321", "session": "web1@store", "policy": "min-inflight",
+      "paths": [
+        {"address": "tcp:10.0.0.1:1234", "state": "waiting", "preference": 0},
+        {"address": "tcp:10.0.1.1:1234", "state": "waiting", "preference": 0, "elsewhere": true}],
+      "missing_paths": [], "devices": []})");
+    return steps_of(*parse_ctl_words(words), {{{"disk0", "D"}, status, {}}}, {});
+  };
+  const std::vector<CtlStep> others{{"D", "reconnect tcp:10.0.0.1:1234"}};
+  CHECK(steps_of_words({"recover", "all"}) == others);
+  CHECK(steps_of_words({"reconnect", "web1@store"}) == others);
+  CHECK(steps_of_words({"reconnect", "10.0.1.1"}) ==
+        std::vector<CtlStep>{{"D", "reconnect tcp:10.0.1.1:1234"}});
+}
+
 TEST_CASE("words about sessions and paths become commands of the program that has them") {
   const Row rows[] = {
       {"path add web1@store ip:10.0.2.2@ip:10.0.2.1",
