@@ -7,9 +7,6 @@ import time
 import record
 import storage
 
-# Faults that are drawn only where this says so.
-FAULTS_BEFORE_THE_FIRST_WRITE = False  # else a write of each opening has been answered
-
 PATIENCE = 60  # seconds for what takes 5 on a machine that is not busy
 FORGOTTEN = 9  # seconds: the server has forgotten a client that stood still for so long
 
@@ -36,18 +33,8 @@ class Nemesis:
             await self.do(self.all_lose_their_power if self.world.forgets else self.all_servers_are_killed)
 
     async def do(self, fault):
-        if not FAULTS_BEFORE_THE_FIRST_WRITE:
-            await self.has_written()
         self.done.append(fault.__name__)
         await fault()
-
-    async def has_written(self):
-        """Waits a little for a change in the present opening of the device."""
-        face, until = self.world.face, time.monotonic() + 3
-        while time.monotonic() < until and not (face.connections and any(
-                r.is_change and r.ok and r.opening == f"{face.name}/{face.opening}"
-                for r in reversed(self.world.history.requests))):
-            await asyncio.sleep(0.02)
 
     def pause(self, most):
         return asyncio.sleep(self.dice.random() ** 2 * most)
