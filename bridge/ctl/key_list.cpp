@@ -77,8 +77,19 @@ tl::expected<std::vector<Shown>, std::string> certificates(const std::string& di
     all.push_back({name, facts->name, facts->fingerprint, date_of(facts->end),
                    tls::end_soon(facts->end, std::time(nullptr))});
   }
-  if (!all.empty()) return all;
-  return tl::unexpected(directory + ": has no certificate; rnbd-ctl certgen makes them");
+  if (all.empty()) {
+    return tl::unexpected(directory + ": has no certificate; rnbd-ctl certgen makes them");
+  }
+  const std::string lists = directory + '/' + tls::kRevocations;
+  if (!tls::is_there(lists)) return all;
+  const auto content = tls::read_key_file(lists, tls::Kind::open);
+  if (!content) return tl::unexpected(content.error());
+  const auto facts = tls::look_at_lists(content->text());
+  if (!facts) return tl::unexpected(lists + ": " + facts.error());
+  all.push_back({tls::kRevocations, "(" + std::to_string(facts->withdrawn) + " withdrawn)", "-",
+                 facts->next ? date_of(*facts->next) : "",
+                 facts->next ? tls::list_ends_soon(*facts->next, std::time(nullptr)) : ""});
+  return all;
 }
 
 void print(const std::vector<Shown>& all) {

@@ -81,6 +81,13 @@ void add_state(Exposition& page, Exposition::Labels labels, std::string_view sta
   }
 }
 
+void add_ends(Exposition& page, const std::vector<std::pair<std::string, std::time_t>>& files) {
+  page.family("certificate_end_timestamp_seconds", MetricType::gauge,
+              "When the first certificate or revocation list of the file ends, since 1970.");
+  for (const auto& [file, end] : files)
+    page.sample({{"file", file}}, static_cast<std::uint64_t>(end));
+}
+
 Json counters_of(const std::string& device, const MeterReading& reading) {
   std::uint64_t others = 0, errors = 0;
   for_each_operation([&](MeteredOperation operation) {

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <ctime>
 #include <functional>
 #include <initializer_list>
 #include <memory>
@@ -34,6 +35,9 @@ void add_operations(Exposition& page, const std::string& name, const MeterReadin
 /// Adds a sample for each state; the present state has 1, the others 0.
 void add_state(Exposition& page, Exposition::Labels labels, std::string_view state,
                std::initializer_list<std::string_view> all);
+
+/// Adds when files with certificates or revocation lists end: their names, and seconds since 1970.
+void add_ends(Exposition& page, const std::vector<std::pair<std::string, std::time_t>>& files);
 
 /// The counters of a device for `rnbd-ctl top`.
 Json counters_of(const std::string& device, const MeterReading& reading);

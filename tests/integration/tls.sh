@@ -305,6 +305,36 @@ ending() {
 }
 it_plugin "a certificate that ends within 30 days is warned of in the log, in status and by rnbd-ctl keys" ending
 
+# list_of DATES: a revocation list for bad/, as others make it.
+list_of() {
+  printf 'crl_number=1\n%s\n' "$1" >template
+  certtool --generate-crl --load-ca-certificate tls/ca-cert.pem --load-ca-privkey tls/ca-key.pem \
+    --load-certificate bad/client-cert.pem --template template --outfile new.pem
+  mv new.pem tls/ca-crl.pem
+}
+list_is_over() {
+  certificates host1
+  ctl certgen tls --client bad --out bad
+  list_of $'crl_this_update_date="2020-01-01 00:00:00 UTC"\ncrl_next_update_date="2020-02-01 00:00:00 UTC"'
+  ctl keys tls | tee said
+  says said '^ca-crl\.pem +\(1 withdrawn\) +- +2020-02-01T00:00:00Z \(is over\)$'
+  start_server --tls=require --tls-certificates=tls --export x=memory:1M,rw=* --control "$PWD/control" --metrics 0
+  says server.log 'warning: [^ ]*/tls/ca-crl\.pem is over: get a new list'
+  ctl --json "$PWD/control" status | tee status
+  says status '"certificates":"[^ ]*/tls/ca-crl\.pem is over"'
+  ctl "$PWD/control" metrics >page
+  says page '^rnbd_certificate_end_timestamp_seconds.file="[^ ]*/tls/ca-crl\.pem". 1580515200$'
+  says page '^rnbd_certificate_end_timestamp_seconds.file="[^ ]*/tls/server-cert\.pem". [0-9]{10}$'
+  # It goes on to count.
+  refused_client "$(encrypted '' "tls-certificates=$PWD/bad")" 'its log says why'
+  attach_to "$(encrypted '' "tls-certificates=$PWD/host1")"
+  nbdinfo --size "$uri"
+  list_of crl_next_update=90
+  ctl --json "$PWD/control" status | tee status
+  if grep -q '"certificates"' status; then fail "the new list is not seen"; fi
+}
+it_plugin "a revocation list that is over is told in the log, in status, by rnbd-ctl keys and in metrics, and counts" list_is_over
+
 # handed_over NAME FILE: a credential as systemd makes it.
 handed_over() {
   mkdir -p credentials

@@ -222,7 +222,7 @@ int serve(const BridgeOptions& options) {
                     .max_connections = options.max_connections,
                     .tls = *std::move(tls),
                     .log = log_function()}};
-  const BridgeMetrics metrics{options.client, connections, front};
+  const BridgeMetrics metrics{options.client, connections, front, options.tls_keys.certificates};
   auto all = with_listeners(client_commands(options.client, connections), listeners);
   std::ranges::move(metrics.commands(), std::back_inserter(all));
   const ControlCommands commands{std::move(all)};

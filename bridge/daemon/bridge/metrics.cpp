@@ -3,11 +3,13 @@
 
 #include <algorithm>
 #include <chrono>
+#include <iterator>
 #include <nlohmann/json.hpp>
 
 #include "bridge/client/mirror/mirror_commands.hpp"
 #include "bridge/daemon/metrics_common.hpp"
 #include "rdma/path_list.hpp"
+#include "rdma/transport/tls/inspect.hpp"
 
 namespace rnbd {
 namespace {
@@ -119,6 +121,11 @@ std::string BridgeMetrics::page() const {
   page.family("digest_errors_total", MetricType::counter,
               "Frames over TCP that arrived damaged: their CRC32C does not match.");
   page.sample({}, rtrs::digest_errors());
+  std::vector<std::pair<std::string, std::time_t>> ends;
+  for (const std::string& directory : {certificates_, config_.tls_keys.certificates}) {
+    std::ranges::copy(rtrs::tls::ends_in(directory), std::back_inserter(ends));
+  }
+  add_ends(page, ends);
   return page.take();
 }
 

@@ -5,6 +5,7 @@
 #include <functional>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "bridge/client/connections.hpp"
@@ -18,8 +19,13 @@ namespace rnbd {
 /// Threads: any, while the front serves.
 class BridgeMetrics {
  public:
-  BridgeMetrics(const ClientConfig& config, Connections& connections, const nbd::Front& front)
-      : config_{config}, connections_{connections}, front_{front} {}
+  /// `certificates`: the directory of those toward NBD clients; "" = none.
+  BridgeMetrics(const ClientConfig& config, Connections& connections, const nbd::Front& front,
+                std::string certificates)
+      : config_{config},
+        connections_{connections},
+        front_{front},
+        certificates_{std::move(certificates)} {}
 
   /// The page of docs/metrics.md.
   std::string page() const;
@@ -32,6 +38,7 @@ class BridgeMetrics {
   const ClientConfig& config_;
   Connections& connections_;
   const nbd::Front& front_;
+  std::string certificates_;
 };
 
 }  // namespace rnbd

@@ -419,7 +419,8 @@ int serve(const Invocation& invocation, ExportCatalogue& catalogue, const State&
   signals_mean_drain();
   std::optional<Reloader> reloader;
   reloader.emplace(invocation, Reloader::Serving{catalogue, handler, *server, tell_manager});
-  const ServerMetrics metrics{*server, catalogue, *meters, settings.queue_depth};
+  const ServerMetrics metrics{*server, catalogue, *meters, settings.queue_depth,
+                              settings.tls_keys.certificates};
   auto control =
       open_control(control_path(settings), *server, catalogue, handler, *reloader, metrics);
   auto door = open_metrics_door(settings.metrics, [&] { return metrics.page(); });

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "bridge/daemon/metrics_common.hpp"
+#include "rdma/transport/tls/inspect.hpp"
 
 namespace rnbd {
 namespace {
@@ -205,6 +206,7 @@ std::string ServerMetrics::page() const {
               "Frames over TCP that arrived damaged: their CRC32C does not match.");
   page.sample({}, rtrs::digest_errors());
   add_replays(page, server_.past_repeats(), sessions);
+  add_ends(page, rtrs::tls::ends_in(certificates_));
   return page.take();
 }
 

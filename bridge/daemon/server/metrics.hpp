@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "bridge/control/commands.hpp"
@@ -19,9 +20,14 @@ namespace rnbd {
 /// Threads: any, while the server runs.
 class ServerMetrics {
  public:
+  /// `certificates`: their directory; "" = none.
   ServerMetrics(rtrs::Server& server, const ExportCatalogue& catalogue, const MeterBook& meters,
-                std::uint32_t queue_depth)
-      : server_{server}, catalogue_{catalogue}, meters_{meters}, queue_depth_{queue_depth} {}
+                std::uint32_t queue_depth, std::string certificates)
+      : server_{server},
+        catalogue_{catalogue},
+        meters_{meters},
+        queue_depth_{queue_depth},
+        certificates_{std::move(certificates)} {}
 
   /// The page of docs/metrics.md. Waits for the event loops.
   std::string page() const;
@@ -35,6 +41,7 @@ class ServerMetrics {
   const ExportCatalogue& catalogue_;
   const MeterBook& meters_;
   std::uint32_t queue_depth_;
+  std::string certificates_;
 };
 
 }  // namespace rnbd

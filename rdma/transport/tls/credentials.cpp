@@ -130,15 +130,16 @@ std::string Credentials::withdrawn(const Identity& user) const {
   return "";
 }
 
-/// Notes when a certificate ends. A file without one is complained of where it is used.
-void Credentials::note_end(const std::string& file, std::string_view pem) {
-  if (const auto facts = look_at(pem)) ends_.push_back({file, facts->end});
+/// Notes when a file ends. One without a certificate is complained of where it is used.
+void Credentials::note_end(const std::string& file, std::string_view pem, bool list) {
+  if (const auto end = first_end(pem)) ends_.push_back({file, *end, list});
 }
 
-std::string Credentials::ending(std::time_t now) const {
+std::string Credentials::ending(std::time_t now, bool lists) const {
   std::string text;
   for (const End& end : ends_) {
-    const std::string soon = end_soon(end.when, now);
+    if (end.list != lists) continue;
+    const std::string soon = lists ? list_ends_soon(end.when, now) : end_soon(end.when, now);
     if (!soon.empty()) text += (text.empty() ? "" : "; ") + end.file + ' ' + soon;
   }
   return text;
@@ -236,6 +237,7 @@ std::string Credentials::load_certificates(const std::string& directory) {
              (read < 0 ? std::string{" ("} + gnutls_strerror(read) + ")" : "");
     }
     revoked_ = *std::move(revoked);
+    note_end(revocations, content->text(), /*list=*/true);
   }
   return load_own_certificate(directory);
 }
@@ -303,17 +305,27 @@ std::shared_ptr<const Credentials> KeyStore::current() {
   return current_;
 }
 
-std::string KeyStore::ending() { return current()->ending(std::time(nullptr)); }
+std::string KeyStore::ending() {
+  const auto now = std::time(nullptr);
+  const auto all = current();
+  const std::string certificates = all->ending_certificates(now), lists = all->ending_lists(now);
+  return certificates + (certificates.empty() || lists.empty() ? "" : "; ") + lists;
+}
 
 void KeyStore::remind(std::time_t now) {
   constexpr std::time_t kDay = 24 * 60 * 60;
   if (now < reminder_) return;
   reminder_ = now + kDay;
-  const std::string ending = current_->ending(now);
-  if (ending.empty()) return;
-  say(LogLevel::warning, ending +
-                             ": make new certificates (rnbd-ctl certgen); clients that come "
-                             "after the end are refused");
+  if (const std::string ending = current_->ending_certificates(now); !ending.empty()) {
+    say(LogLevel::warning, ending +
+                               ": make new certificates (rnbd-ctl certgen); clients that come "
+                               "after the end are refused");
+  }
+  if (const std::string ending = current_->ending_lists(now); !ending.empty()) {
+    say(LogLevel::warning, ending +
+                               ": get a new list from the authority; whom this one withdraws stays "
+                               "withdrawn, and nobody else is");
+  }
 }
 
 }  // namespace rtrs::tls

@@ -54,7 +54,9 @@ class Credentials {
   std::string withdrawn(const Identity& user) const;
 
   /// The certificates that are over or end within 30 days, as a sentence; "" = none is.
-  std::string ending(std::time_t now) const;
+  std::string ending_certificates(std::time_t now) const { return ending(now, false); }
+  /// The revocation lists that are over or end within 7 days, likewise.
+  std::string ending_lists(std::time_t now) const { return ending(now, true); }
 
   /// Makes a new session use them. Errors: of GnuTLS.
   int apply(gnutls_session_int* session) const;
@@ -64,7 +66,8 @@ class Credentials {
   std::string load_psk(const TlsKeys& keys);
   std::string load_certificates(const std::string& directory);
   std::string prepare_priority();
-  void note_end(const std::string& file, std::string_view pem);
+  void note_end(const std::string& file, std::string_view pem, bool list = false);
+  std::string ending(std::time_t now, bool lists) const;
   std::string load_own_certificate(const std::string& directory);
 
   Role role_;
@@ -74,8 +77,9 @@ class Credentials {
   struct End {
     std::string file;
     std::time_t when;
+    bool list;  ///< of revocations
   };
-  std::vector<End> ends_;          ///< of the certificates
+  std::vector<End> ends_;
   std::set<std::string> revoked_;  ///< serial numbers, in hexadecimal digits
   std::string key_name_;
   gnutls_certificate_credentials_st* certificate_ = nullptr;
@@ -95,7 +99,7 @@ class KeyStore {
 
   /// Once a day it also reminds of certificates that end soon.
   std::shared_ptr<const Credentials> current();
-  /// As Credentials::ending(), of the current ones.
+  /// Both sentences of the current ones.
   std::string ending();
 
  private:

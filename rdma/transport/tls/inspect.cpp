@@ -5,12 +5,14 @@
 #include <gnutls/gnutls.h>
 #include <gnutls/x509.h>
 
+#include <algorithm>
 #include <array>
 #include <memory>
 #include <type_traits>
 
 #include "rdma/audit_line.hpp"
 #include "rdma/transport/tls/datum.hpp"
+#include "rdma/transport/tls/key_files.hpp"
 
 namespace rtrs::tls {
 namespace {
@@ -34,6 +36,22 @@ std::string common_name_of(gnutls_x509_crt_t certificate) {
   const bool known = gnutls_x509_crt_get_dn_by_oid(certificate, GNUTLS_OID_X520_COMMON_NAME, 0, 0,
                                                    name.data(), &size) >= 0;
   return known ? ascii_of({name.data(), size}) : "";
+}
+
+/// "": it has none that can be read.
+std::string serial_of(gnutls_x509_crt_t certificate) {
+  std::array<unsigned char, 64> serial{};
+  std::size_t size = serial.size();
+  const bool known = gnutls_x509_crt_get_serial(certificate, serial.data(), &size) >= 0;
+  return known ? hex_of(std::span{serial}.first(size)) : "";
+}
+
+std::string ends_within(int days, std::time_t end, std::time_t now) {
+  constexpr std::time_t kDay = 24 * 60 * 60;
+  if (end <= now) return "is over";
+  if (end - now > days * kDay) return "";
+  const auto left = (end - now) / kDay;
+  return "ends in " + (left == 1 ? "1 day" : std::to_string(left) + " days");
 }
 
 }  // namespace
@@ -66,11 +84,7 @@ CertificateNames names_in(std::span<const unsigned char> der) {
       gnutls_x509_crt_get_dn_by_oid(certificate.get(), oid, 0, 0, text.data(), &size) >= 0) {
     names.common_name.assign(text.data(), size);
   }
-  std::array<unsigned char, 64> serial{};
-  std::size_t serial_size = serial.size();
-  if (gnutls_x509_crt_get_serial(certificate.get(), serial.data(), &serial_size) >= 0) {
-    names.serial = hex_of(std::span{serial}.first(serial_size));
-  }
+  names.serial = serial_of(certificate.get());
   return names;
 }
 
@@ -96,13 +110,57 @@ tl::expected<CertificateFacts, std::string> look_at(std::string_view pem) {
                           gnutls_x509_crt_get_expiration_time(raw)};
 }
 
-std::string end_soon(std::time_t end, std::time_t now) {
-  constexpr std::time_t kDay = 24 * 60 * 60;
-  constexpr std::time_t kWarning = 30 * kDay;
-  if (end <= now) return "is over";
-  if (end - now > kWarning) return "";
-  const auto days = (end - now) / kDay;
-  return "ends in " + (days == 1 ? "1 day" : std::to_string(days) + " days");
+tl::expected<ListFacts, std::string> look_at_lists(std::string_view pem) {
+  gnutls_x509_crl_t* lists = nullptr;
+  unsigned count = 0;
+  const auto text = datum_of(pem);
+  const int error = gnutls_x509_crl_list_import2(&lists, &count, &text, GNUTLS_X509_FMT_PEM, 0);
+  if (error < 0) return tl::unexpected(std::string{gnutls_strerror(error)});
+  ListFacts facts;
+  for (unsigned n = 0; n < count; ++n) {
+    facts.withdrawn += static_cast<unsigned>(std::max(gnutls_x509_crl_get_crt_count(lists[n]), 0));
+    const std::time_t next = gnutls_x509_crl_get_next_update(lists[n]);
+    if (next >= 0) facts.next = std::min(facts.next.value_or(next), next);
+    gnutls_x509_crl_deinit(lists[n]);
+  }
+  gnutls_free(lists);
+  return facts;
 }
+
+std::optional<std::time_t> first_end(std::string_view pem) {
+  std::optional<std::time_t> first;
+  gnutls_x509_crt_t* certificates = nullptr;
+  unsigned count = 0;
+  const auto text = datum_of(pem);
+  if (gnutls_x509_crt_list_import2(&certificates, &count, &text, GNUTLS_X509_FMT_PEM, 0) >= 0) {
+    for (unsigned n = 0; n < count; ++n) {
+      const std::time_t end = gnutls_x509_crt_get_expiration_time(certificates[n]);
+      if (end >= 0) first = std::min(first.value_or(end), end);
+      gnutls_x509_crt_deinit(certificates[n]);
+    }
+    gnutls_free(certificates);
+    return first;
+  }
+  const auto lists = look_at_lists(pem);
+  return lists ? lists->next : std::nullopt;
+}
+
+std::vector<std::pair<std::string, std::time_t>> ends_in(const std::string& directory) {
+  std::vector<std::pair<std::string, std::time_t>> all;
+  if (directory.empty()) return all;
+  for (const char* const name :
+       {kCaCertificate, kRevocations, kServerCertificate, kClientCertificate}) {
+    const std::string path = directory + '/' + name;
+    if (!is_there(path)) continue;
+    const auto content = read_key_file(path, Kind::open);
+    if (!content) continue;
+    if (const auto end = first_end(content->text())) all.emplace_back(path, *end);
+  }
+  return all;
+}
+
+std::string end_soon(std::time_t end, std::time_t now) { return ends_within(30, end, now); }
+
+std::string list_ends_soon(std::time_t end, std::time_t now) { return ends_within(7, end, now); }
 
 }  // namespace rtrs::tls

@@ -3,10 +3,13 @@
 #pragma once
 
 #include <ctime>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <tl/expected.hpp>
+#include <utility>
+#include <vector>
 
 #include "rdma/transport/tls/secret.hpp"
 
@@ -29,6 +32,25 @@ struct CertificateFacts {
 /// Errors: a sentence of GnuTLS.
 tl::expected<CertificateFacts, std::string> look_at(std::string_view pem);
 
+struct ListFacts {
+  unsigned withdrawn = 0;           ///< certificates, in all lists of the file
+  std::optional<std::time_t> next;  ///< when the first of them is due to be replaced
+};
+
+/// Of the revocation lists in `pem`.
+///
+/// Errors: a sentence of GnuTLS.
+tl::expected<ListFacts, std::string> look_at_lists(std::string_view pem);
+
+/// When the first of the certificates or revocation lists in `pem` ends; none: there are none.
+///
+/// Units: seconds since 1970.
+std::optional<std::time_t> first_end(std::string_view pem);
+
+/// The files with certificates and revocation lists in a directory, and first_end() of each. "" is
+/// no directory.
+std::vector<std::pair<std::string, std::time_t>> ends_in(const std::string& directory);
+
 /// By what a certificate names its owner.
 struct CertificateNames {
   std::string common_name;  ///< "": there is none, or several, or one that cannot be read
@@ -43,5 +65,7 @@ std::string hex_of(std::span<const unsigned char> bytes);
 
 /// Says that a certificate is over, or will be within 30 days: "ends in 12 days"; "" = neither.
 std::string end_soon(std::time_t end, std::time_t now);
+/// The same of a revocation list, within 7 days: many authorities make a new one each month.
+std::string list_ends_soon(std::time_t end, std::time_t now);
 
 }  // namespace rtrs::tls
