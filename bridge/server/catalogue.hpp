@@ -60,6 +60,15 @@ struct Directions {
   friend bool operator==(const Directions&, const Directions&) = default;
 };
 
+/// The room that a file may still need, and its file system has.
+///
+/// Units: bytes.
+struct StorageSpace {
+  std::uint64_t unallocated = 0;  ///< of the file
+  std::uint64_t free = 0;         ///< of the file system, for others than root
+  std::uint64_t whole = 0;        ///< the file system
+};
+
 /// An export with a name, as the operator of the server sees it.
 struct ExportStatus {
   std::string name;
@@ -71,6 +80,7 @@ struct ExportStatus {
   ThrottleReading throttled = {};               ///< by `limits`
   std::optional<std::uint64_t> shrunk_to = {};  ///< bytes; none: `size` is there
   std::string displaced = {};  ///< that clients have other storage than its path names; "": no
+  std::optional<StorageSpace> space = {};  ///< of a file that clients may write; seen lately
 
   bool waits() const { return !trouble.empty(); }
 };
@@ -135,8 +145,8 @@ class ExportCatalogue {
   /// Threads: any.
   std::vector<std::string> change(CatalogueChange wanted, bool check_only);
 
-  /// Looks at the paths of all exports, whether they lead to the storage that is open. May block as
-  /// any file access may.
+  /// Looks at the paths of all exports: whether they lead to the storage that is open, and what
+  /// space is left there. May block as any file access may.
   ///
   /// Threads: any, one at a time.
   void look_at_paths();
@@ -203,6 +213,7 @@ class ExportCatalogue {
     std::string lost = {};  ///< why it has no storage any more; guarded by mutex_
     bool removed = false;   ///< by a reload; guarded by mutex_
     PathLeads path_leads = PathLeads::unknown;  ///< guarded by mutex_
+    std::optional<StorageSpace> space = {};     ///< likewise
     std::shared_ptr<LimitSetting> limits = std::make_shared<LimitSetting>();
     std::shared_ptr<Throttle> throttle = std::make_shared<Throttle>(limits);
   };

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Exports whose path leads to other storage than the one that clients have open.
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 
+#include <algorithm>
 #include <cerrno>
 
 #include "bridge/server/catalogue.hpp"
@@ -12,6 +14,20 @@ namespace {
 constexpr char kHowToSave[] =
     ": stop those who write, copy the export while they have it open (nbdcopy), and put the copy "
     "there";
+
+/// None: it is no file, or nobody can tell.
+std::optional<StorageSpace> space_at(const std::string& path) {
+  struct stat file {};
+  struct statvfs system {};
+  if (::stat(path.c_str(), &file) != 0 || !S_ISREG(file.st_mode)) return std::nullopt;
+  if (::statvfs(path.c_str(), &system) != 0 || system.f_blocks == 0) return std::nullopt;
+  constexpr std::uint64_t kUnit = 512;  ///< of st_blocks
+  const auto size = static_cast<std::uint64_t>(file.st_size);
+  const std::uint64_t allocated = static_cast<std::uint64_t>(file.st_blocks) * kUnit;
+  return StorageSpace{.unallocated = size - std::min(size, allocated),
+                      .free = std::uint64_t{system.f_bavail} * system.f_frsize,
+                      .whole = std::uint64_t{system.f_blocks} * system.f_frsize};
+}
 
 }  // namespace
 
@@ -31,6 +47,7 @@ void ExportCatalogue::look_at_paths() {
     std::string path;
     const Storage* storage;
     FileIdentity open;
+    bool read_only;
   };
   std::vector<Look> looks;
   {
@@ -38,15 +55,19 @@ void ExportCatalogue::look_at_paths() {
     for (const auto& [name, entry] : named_) {
       const auto path = path_of(entry.specification.storage);
       if (!path || entry.storage == nullptr || !entry.storage->identity_) continue;
-      looks.push_back({name, *path, entry.storage.get(), *entry.storage->identity_});
+      looks.push_back(
+          {name, *path, entry.storage.get(), *entry.storage->identity_, entry.geometry.read_only});
     }
   }
   for (const Look& look : looks) {
     const PathLeads leads = lead_of(look.path, look.open);
+    const auto space =
+        leads == PathLeads::to_it && !look.read_only ? space_at(look.path) : std::nullopt;
     const std::lock_guard lock{mutex_};
     const auto found = named_.find(look.name);
     if (found == named_.end() || found->second.storage.get() != look.storage) continue;
     found->second.path_leads = leads;
+    found->second.space = space;
   }
 }
 

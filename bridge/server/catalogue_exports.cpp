@@ -148,6 +148,7 @@ void ExportCatalogue::serve(Named& named, std::shared_ptr<Storage> storage,
   named.geometry = geometry;
   named.storage = std::move(storage);
   named.path_leads = PathLeads::unknown;
+  named.space.reset();
   named.lost.clear();
 }
 
@@ -239,6 +240,7 @@ std::vector<ExportStatus> ExportCatalogue::exports() const {
     if (entry.storage != nullptr) {
       all.back().shrunk_to = entry.storage->backend().shrunk_to();
       all.back().displaced = displacement_of(entry);
+      all.back().space = entry.space;
     }
     for (const Waiting& waiting : waiting_) {
       if (waiting.specification.name != name) continue;

@@ -105,6 +105,18 @@ both_ways() {
 }
 it "rnbd-ctl prints what HTTP serves, and board, alerts and manual use names that are there" both_ways
 
+space() {
+  truncate -s 8M thin.img
+  head -c 65536 /dev/urandom | dd of=thin.img conv=notrunc status=none
+  sync thin.img # or the file system may not have allocated it
+  cp thin.img iso.img
+  start_server --export "thin=$PWD/thin.img" --export "iso=$PWD/iso.img,ro" --export m=memory:1M --metrics 0
+  eventually 20 scrape server page "value('export_unallocated_bytes', export='thin') in range(1, 8 << 20)"
+  read_page page "0 < value('export_filesystem_free_bytes', export='thin') < value('export_filesystem_bytes', export='thin')"
+  [[ $(grep -c '^rnbd_export_unallocated_bytes{' page) == 1 ]] || fail "of what else?"
+}
+it "of a file with holes that clients may write the room is told that it and its file system have" space
+
 hung() {
   requires_python nbd
   start_server --export slow=delay:write=3600s:memory:1M --metrics 0

@@ -57,6 +57,19 @@ void add_throttled(Exposition& page, const std::vector<ExportStatus>& exports) {
   }
 }
 
+void add_space(Exposition& page, const std::vector<ExportStatus>& exports) {
+  const auto each = [&](const char* name, const char* help, auto part) {
+    page.family(name, MetricType::gauge, help);
+    for (const ExportStatus& status : exports)
+      if (status.space) page.sample({{"export", status.name}}, (*status.space).*part);
+  };
+  each("export_unallocated_bytes", "What writes may still take of the file's file system.",
+       &StorageSpace::unallocated);
+  each("export_filesystem_free_bytes", "What is free of that file system, for others than root.",
+       &StorageSpace::free);
+  each("export_filesystem_bytes", "The size of that file system.", &StorageSpace::whole);
+}
+
 void add_exports(Exposition& page, const ExportCatalogue& catalogue, const Sessions& sessions) {
   auto uses = use_of_exports(sessions);
   const std::vector<ExportStatus> exports = catalogue.exports();
@@ -94,6 +107,7 @@ void add_exports(Exposition& page, const ExportCatalogue& catalogue, const Sessi
     page.sample({{"export", name}}, std::uint64_t{is ? 1U : 0U});
   page.family("export_size_bytes", MetricType::gauge, "Its size; 0 while it waits.");
   for (const ExportStatus& each : exports) page.sample({{"export", each.name}}, each.size);
+  add_space(page, exports);
   add_throttled(page, exports);
 }
 
