@@ -195,7 +195,7 @@ class Examiner {
     if (mirror == report.status.end()) return;
     for (const CtlJson& member : list_at(*mirror, "members")) {
       const std::string state = text_at(member, "state"), trouble = text_at(member, "trouble");
-      if (state == "in step") continue;
+      if (state == "in step" && trouble.empty()) continue;
       const auto percent = member.find("progress_percent");
       const bool recovers = percent != member.end() && percent->is_number();
       find(CtlHealth::warning, "mirror", name,

@@ -98,12 +98,9 @@ void MemberMessages::turn(const ClaimingPtr& claiming) {
   const Device* const device = devices_.usable(claiming->claim.device_id);
   if (device == nullptr) return end(claiming, ENOTCONN, false);
   if (const int error = seat.misfit(claiming->claim)) {
-    log_.refusal(
-        device->name,
-        "refused a claim of " + in_quotes(device->name) +
-            (error == EEXIST ? ": it is a member of another mirror group, or another member "
-                               "of this one"
-                             : ": its record as a member is damaged"));
+    log_.refusal(device->name, "refused a claim of " + in_quotes(device->name) +
+                                   (error == EEXIST ? ": " + seat.words_of_misfit(claiming->claim)
+                                                    : ": its record as a member is damaged"));
     return end(claiming, error, false);
   }
   if (seat.refuses(claiming->claim, claiming->session)) return end(claiming, 0, true);

@@ -427,6 +427,43 @@ well_one_replaced() {
 }
 it "an operator replaces one of two servers, both of which must be there" well_one_replaced
 
+disk_hangs() {
+  member_fault[b]="delay:hold-file=$PWD/hold,hold=300s:"
+  start_members a b
+  face_of_mirror "control=$PWD/control"
+  nbdsh <<<'h.pwrite(b"x" * 65536, 0, nbd.CMD_FLAG_FUA)'
+  eventually 120 all_in_step
+  touch hold
+  nbdsh <<<'h.pwrite(b"y" * 65536, 0)' &
+  local writer=$!
+  wait_for_line nbdkit.log "127.0.0.1:${member_port[b]}: it leaves a request without an answer"
+  "${ctl_command[@]}" "$PWD/control" mirror status | tee status
+  says status "mirror discard 127.0.0.1:${member_port[b]}"
+  "${ctl_command[@]}" "$PWD/control" mirror discard "127.0.0.1:${member_port[b]}"
+  wait "$writer" # without b the write ends
+  nbdsh <<<'assert h.pread(65536, 0) == b"y" * 65536'
+  kill_hard b
+}
+it_plugin "a server whose disk hangs is named, and writes go on when it is discarded" disk_hangs
+
+# Of two servers one gets an empty disk while nobody is attached: only a person knows whether the old one
+# has gone on alone.
+disk_replaced_meanwhile() {
+  start_members a b
+  face_of_mirror "control=$PWD/control"
+  nbdsh <<<'h.pwrite(b"x" * 65536, 0, nbd.CMD_FLAG_FUA)'
+  eventually 120 all_in_step
+  stop nbdkit 10
+  stop b
+  rm b.img
+  start_member b
+  refused_client "$mirror" "127.0.0.1:${member_port[b]} .is there, and its disk is new in this mirror." \
+    "its record has in step 127.0.0.1:${member_port[a]} and 127.0.0.1:${member_port[b]}" \
+    "mirror force 127.0.0.1:${member_port[a]}"
+}
+it_plugin "a disk that was replaced while nobody was attached is named, and so is the way out" \
+  disk_replaced_meanwhile
+
 # The mirror is not attached without the dead one, so there is nothing to discard it from.
 one_of_quorum_dead() {
   local a b
@@ -462,6 +499,7 @@ refused() {
   # In another order it is another group.
   refused_client "rnbd-mirror+tcp://127.0.0.1:${member_port[b]},127.0.0.1:${member_port[a]}/disk0" \
     "another mirror group" "group="
+  says b.log "its record says member 2 of 2 of the mirror group .*, and the client says member 1 of 2 of the mirror group"
   kill_hard b
   refused_client "$mirror" "too few members" "127.0.0.1:${member_port[b]}"
 }

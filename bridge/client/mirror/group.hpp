@@ -64,6 +64,7 @@ class Group {
   void prefer(unsigned member) { preferred_ = member; }
 
   Progress progress(unsigned member) const { return members_.progress(member); }
+  Membership::Record record(unsigned member) const { return members_.record(member); }
   /// The number of regions that may differ after an unclean end.
   std::uint32_t unequal() const { return unequal_.count(); }
 

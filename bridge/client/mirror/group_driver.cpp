@@ -165,10 +165,13 @@ void GroupDriver::report() {
     const auto progress = group_ != nullptr ? group_->progress(i) : Group::Progress{};
     const std::string server = links_.server(i);
     report_.progress(i, server, progress, shape_.region_shift);
-    status.members.push_back({.server = server,
-                              .progress = progress,
-                              .to_copy = report_.to_copy(i),
-                              .discarded = member.discarded});
+    status.members.push_back(
+        {.server = server,
+         .progress = progress,
+         .record = group_ != nullptr ? group_->record(i) : Membership::Record{},
+         .to_copy = report_.to_copy(i),
+         .discarded = member.discarded,
+         .hangs = member.hangs});
   }
   status.losses = report_.losses();
   status.returns = report_.returns();

@@ -71,6 +71,7 @@ class GroupDriver final : private GroupHost {
     MemberSession session;
     bool lost_power = false;  ///< by its answer to the claim, unflushed writes may be gone
     bool discarded = false;   ///< by an operator
+    bool hangs = false;       ///< it has not answered for so long that people are told
     bool overwrite = false;   ///< an operator allows to replace the content of its disk
     int failure = 0;          ///< errno of the answer that the group handles at the moment
   };
@@ -107,6 +108,7 @@ class GroupDriver final : private GroupHost {
   Group* live_group() const;
   void begin_group(const OpenMember& open);
   void lost(unsigned member);
+  void tell_of_hanging(unsigned member, Clock::time_point now);
   void check_links(Clock::time_point now);
   void choose_nearest();
   void begin_anew();

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "bridge/client/mirror/group_driver.hpp"
+#include "bridge/client/mirror/mirror_status.hpp"
 
 namespace rnbd::mirror {
 namespace {
@@ -30,8 +31,10 @@ DeviceGeometry geometry_of_mirror(DeviceGeometry geometry) {
 /// "", or why its device cannot stand beside the others'.
 std::string complaint_about(const DeviceGeometry& geometry, const DeviceGeometry& others) {
   if (geometry.size != others.size)
-    return "its disk has " + std::to_string(geometry.size) + " bytes, that of another member " +
-           std::to_string(others.size) + "; give all the same size";
+    return "its disk has " + std::to_string(geometry.size) + " bytes, and the mirror began with " +
+           std::to_string(others.size) +
+           "; give it that size again and restart its server (docs/mirror.md, \"Copies that have "
+           "grown\")";
   if (geometry.block > others.block)
     return "its blocks have " + std::to_string(geometry.block) +
            " bytes, those of another member " + std::to_string(others.block) +
@@ -97,8 +100,20 @@ void GroupDriver::lost(unsigned number) {
   if (group_ != nullptr) group_->link_down(number);
 }
 
+/// Nobody is lost for that: a slow disk answers in the end, and nothing of it may land later.
+void GroupDriver::tell_of_hanging(unsigned number, Clock::time_point now) {
+  constexpr std::chrono::seconds kLong{5};
+  Member& member = members_[number];
+  const bool hangs = member.session.is_open() && member.session.waits(now) >= kLong;
+  if (std::exchange(member.hangs, hangs) == hangs) return;
+  const std::string server = member.link->server();
+  if (hangs) return report_.say(rtrs::LogLevel::warning, server + ": " + words_of_hanging(server));
+  report_.say(rtrs::LogLevel::info, server + ": it leaves no request without an answer any more");
+}
+
 void GroupDriver::check_links(Clock::time_point now) {
   for (unsigned i = 0; i < members_.size(); ++i) {
+    tell_of_hanging(i, now);
     if (!members_[i].session.is_lost(now)) continue;
     members_[i].link->set_trouble(members_[i].session.has_lost_device()
                                       ? "its disk was opened by another client, or replaced"

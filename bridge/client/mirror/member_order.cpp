@@ -26,8 +26,10 @@ RegionMap without_gaps(const RegionMap& map, std::uint32_t gap) {
 std::string why_refused(int error) {
   switch (error) {
     case EEXIST:
-      return "it is a member of another mirror group, or in another place of this one: name the "
-             "servers as when the group began, or give its UUID as group= (mirror status shows it)";
+      return "it is a member of another mirror group, or its place or its size in this one was "
+             "another, as its log says: name the servers as when the group began, or give its UUID "
+             "as group=; docs/mirror.md, \"A mistyped mirror\" and \"Copies that have grown\", has "
+             "the ways out";
     case EOPNOTSUPP:
       return "it cannot be a member, and its log says why: it needs --state-directory, and a file "
              "or block device as its storage";
@@ -36,7 +38,7 @@ std::string why_refused(int error) {
     case EIO:
       return "its record as a member is damaged or cannot be written, as its log says";
     case EINVAL:
-      return "its disk is smaller than that of the group; give all the same size";
+      return "its disk is smaller than that of the mirror; give all the same size";
     default:
       return "";
   }

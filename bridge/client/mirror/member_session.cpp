@@ -105,6 +105,12 @@ bool MemberSession::is_lost(Clock::time_point now) {
   return !session.alive() || lasts;
 }
 
+MemberSession::Clock::duration MemberSession::waits(Clock::time_point now) const {
+  Clock::time_point oldest = now;
+  for (const TaskPtr& task : tasks_) oldest = std::min(oldest, task->began);
+  return now - oldest;
+}
+
 rtrs::Duration MemberSession::latency() const {
   rtrs::Duration latency = rtrs::Duration::max();
   for (const auto& path : open_->session->client().paths())

@@ -73,6 +73,8 @@ class MemberSession {
   /// True if it has ended, has lost its device, or has had no path for so long that the member
   /// counts as lost.
   bool is_lost(Clock::time_point now);
+  /// The time for which its oldest command has had no answer.
+  Clock::duration waits(Clock::time_point now) const;
   /// While it is open.
   bool has_lost_device() const { return open_->device->lost(); }
   /// The latency of its fastest path; Duration::max(): not known.

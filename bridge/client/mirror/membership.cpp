@@ -31,6 +31,17 @@ Membership::Progress Membership::progress(unsigned number) const {
   return {Standing::resync, member.todo.count()};
 }
 
+Membership::Record Membership::record(unsigned number) const {
+  const Member& member = members_[number];
+  if (phase_ != Phase::attaching || member.stage != Stage::claimed) return {};
+  ViewId newest{};
+  for (const Member& each : members_)
+    if (each.stage == Stage::claimed) newest = std::max(newest, each.claimed.view.id);
+  const View& view = member.claimed.view;
+  if (newest == ViewId{}) return {};
+  return {.told = true, .blank = view.id == ViewId{}, .older = view.id < newest, .set = view.set};
+}
+
 bool Membership::gate_closed() const {
   if (phase_ != Phase::live || (pending_.active && !RNBD_MIRROR_PLANTED(ack_before_view)))
     return true;

@@ -63,6 +63,13 @@ class Membership {
     RegionMap logged;       ///< regions that its activity log may have, while it syncs
     RegionMap repaired;     ///< regions that it could not read, and that were rewritten
   };
+  /// The record of a member that is there, while the group attaches.
+  struct Record {
+    bool told = false;   ///< false: not known, or the group is new
+    bool blank = false;  ///< its disk came in the place of a member's
+    bool older = false;  ///< than the record of another member that is there
+    MemberSet set = 0;   ///< members in step, as it says
+  };
   enum class Standing : std::uint8_t { away, waiting, resync, in_step };
   struct Progress {
     Standing standing = Standing::away;
@@ -82,6 +89,7 @@ class Membership {
   bool syncs(unsigned member) const { return members_[member].stage >= Stage::draining; }
   MemberSet syncing() const;
   Progress progress(unsigned member) const;
+  Record record(unsigned member) const;
   /// A member that joins must miss nothing, and a view that is not recorded yet permits nothing.
   bool gate_closed() const;
 

@@ -44,8 +44,8 @@ tl::expected<void, Failure> Mirror::attach(const Interrupt& interrupt) {
     case MirrorState::Wait::late:
       break;
   }
-  return tl::unexpected(
-      Failure{ETIMEDOUT, "too few members of the mirror can be used: " + links_.troubles()});
+  return tl::unexpected(Failure{
+      ETIMEDOUT, "too few members of the mirror can be used: " + why_not_attached(status())});
 }
 
 void Mirror::leave() {
@@ -89,10 +89,11 @@ MirrorStatus Mirror::status() const {
     MemberStatus& member = status.members[i];
     member.server = links_.server(i);
     member.trouble = links_[i].trouble();
+    if (member.trouble.empty() && member.hangs) member.trouble = words_of_hanging(member.server);
     member.session = links_[i].status();
   }
   if (!status.live && status.trouble.empty())
-    status.trouble = "too few members: " + links_.troubles();
+    status.trouble = "too few members: " + why_not_attached(status);
   return status;
 }
 

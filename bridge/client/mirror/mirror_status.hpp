@@ -15,10 +15,12 @@ namespace rnbd::mirror {
 struct MemberStatus {
   std::string server;
   Group::Progress progress{};
+  Membership::Record record{};
   std::uint32_t to_copy = 0;  ///< regions, when its resync began
   std::string trouble{};      ///< why it is away; "" = it is not
   SessionStatus session{};
   bool discarded = false;
+  bool hangs = false;  ///< it has a path, and leaves a request without an answer
 };
 
 struct MirrorStatus {
@@ -33,5 +35,12 @@ struct MirrorStatus {
   std::uint64_t returns = 0;  ///< returns of a lost one
   std::vector<MemberStatus> members;
 };
+
+/// The trouble with a member that holds up requests, and the way out.
+std::string words_of_hanging(const std::string& server);
+
+/// Why a mirror is not attached, for people: who is there, which record stands against which, and
+/// the way out where only a person can decide.
+std::string why_not_attached(const MirrorStatus& status);
 
 }  // namespace rnbd::mirror

@@ -4,7 +4,19 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "bridge/protocol/uuid.hpp"
+
 namespace rnbd::mirror {
+namespace {
+
+/// "member 1 of 2 of the mirror group UUID, with 1048576 bytes"
+std::string words_of(const wire::Uuid& group, const wire::MirrorShape& shape) {
+  return "member " + std::to_string(shape.member + 1) + " of " + std::to_string(shape.members) +
+         " of the mirror group " + uuid_text(group) + ", with " + std::to_string(shape.size) +
+         " bytes";
+}
+
+}  // namespace
 
 // ---- Its record ---------------------------------------------------------------------------------
 
@@ -95,6 +107,12 @@ int Seat::misfit(const wire::MirrorClaim& claim) const {
   const std::lock_guard lock{mutex_};
   if (!member_) return trouble_.empty() ? 0 : EIO;
   return claim.group == about_.group && wire::shape_of(claim) == about_.shape ? 0 : EEXIST;
+}
+
+std::string Seat::words_of_misfit(const wire::MirrorClaim& claim) const {
+  const std::lock_guard lock{mutex_};
+  return "its record says " + words_of(about_.group, about_.shape) + ", and the client says " +
+         words_of(claim.group, wire::shape_of(claim));
 }
 
 bool Seat::refuses(const wire::MirrorClaim& claim, std::uint64_t session) const {

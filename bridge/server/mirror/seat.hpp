@@ -72,6 +72,8 @@ class Seat : public std::enable_shared_from_this<Seat> {
   void end_claim();
   /// The errno that forbids this claim, of any term: EEXIST, EIO. 0: it may be granted.
   int misfit(const wire::MirrorClaim& claim) const;
+  /// How the claim differs from the record, after misfit() has said EEXIST.
+  std::string words_of_misfit(const wire::MirrorClaim& claim) const;
   bool refuses(const wire::MirrorClaim& claim, std::uint64_t session) const;
   bool is_served_to(const wire::MirrorClaim& claim, std::uint64_t session) const;
   /// Serves no session any more. Requests of the last one may still run.

@@ -273,6 +273,9 @@ TEST_CASE("mirror group: of two members, an empty disk is no proof that the othe
   group.answer({.tag = host.newest(Order::inspect, 1).tag, .error = 0});
   group.hurry();
   CHECK_FALSE(host.has(Order::view));  // the disk that was there may have gone on alone
+  CHECK(group.record(0).set == 3);
+  CHECK_FALSE(group.record(0).blank);
+  CHECK(group.record(1).blank);
   CHECK(group.force(0));
   CHECK(host.newest(Order::view, 0).view.set == 1);
   CHECK((host.newest(Order::view, 0).view.id.term >> 32) == 1);

@@ -7,6 +7,7 @@
 
 #include "bridge/client/mirror/activity.hpp"
 #include "bridge/client/mirror/member_links.hpp"
+#include "bridge/client/mirror/mirror_status.hpp"
 #include "bridge/client/mirror/operations.hpp"
 #include "bridge/client/mirror/own_terms.hpp"
 #include "bridge/client/mirror/regions.hpp"
@@ -265,4 +266,29 @@ TEST_CASE("member links: a server that took the place of another one is in the U
   CHECK(again.mirror->members[0] == links[0].config()->paths);
   CHECK(again.mirror->members[1] == config.mirror->members[1]);
   CHECK(again.mirror->group == config.mirror->group);
+}
+
+TEST_CASE("mirror status: it says who is there, and which record stands against which") {
+  using Standing = Membership::Standing;
+  MirrorStatus status;
+  for (const char* server : {"a:1", "b:1"})
+    status.members.push_back({.server = server, .progress = {Standing::waiting, 0}});
+  MemberStatus &a = status.members[0], &b = status.members[1];
+  b.progress = {};
+  CHECK(why_not_attached(status) == "a:1 (is there), b:1 (has not answered yet)");
+  b.trouble = "Connection refused";
+  CHECK(why_not_attached(status) == "a:1 (is there), b:1 (Connection refused)");
+  a.record = {.told = true, .set = 3};
+  CHECK(why_not_attached(status) ==
+        "a:1 (is there, and its record has in step a:1 and b:1), b:1 (Connection refused)");
+  b = {
+      .server = "b:1", .progress = {Standing::waiting, 0}, .record = {.told = true, .blank = true}};
+  const std::string text = why_not_attached(status);
+  CHECK(text.find("b:1 (is there, and its disk is new in this mirror); the former disk of b:1") !=
+        std::string::npos);
+  CHECK(text.find("go on with a:1 by `rnbd-ctl SOCKET mirror force a:1`") != std::string::npos);
+  b.record = {.told = true, .older = true, .set = 3};
+  CHECK(why_not_attached(status).find("mirror force") == std::string::npos);
+  CHECK(why_not_attached(status).find("its record is an older one: it has in step a:1 and b:1") !=
+        std::string::npos);
 }

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "bridge/client/mirror/mirror_status.hpp"
+
+namespace rnbd::mirror {
+namespace {
+
+std::string names_of(MemberSet set, const MirrorStatus& status) {
+  std::string names;
+  for (unsigned i = 0; i < status.members.size(); ++i)
+    if (has(set, i)) names += (names.empty() ? "" : " and ") + status.members[i].server;
+  return names;
+}
+
+std::string state_of(const MemberStatus& member, const MirrorStatus& status) {
+  if (!member.trouble.empty()) return member.trouble;
+  const Membership::Record& record = member.record;
+  if (member.progress.standing == Group::Standing::away) return "has not answered yet";
+  if (!record.told) return "is there";
+  if (record.blank) return "is there, and its disk is new in this mirror";
+  return std::string{"is there, and its record"} + (record.older ? " is an older one: it" : "") +
+         " has in step " + names_of(record.set, status);
+}
+
+/// The old disk of a member may have gone on alone, and only a person knows what became of it.
+std::string way_out(const MirrorStatus& status) {
+  const MemberStatus* newest = nullptr;
+  std::string blank;
+  for (const MemberStatus& member : status.members) {
+    if (!member.trouble.empty() || !member.record.told) continue;
+    if (member.record.blank) blank += (blank.empty() ? "" : " and ") + member.server;
+    if (!member.record.blank && !member.record.older && newest == nullptr) newest = &member;
+  }
+  if (blank.empty() || newest == nullptr) return "";
+  return "; the former disk of " + blank + " may have newer data than " + newest->server +
+         ": bring it back, or, if it is lost, go on with " + newest->server +
+         " by `rnbd-ctl SOCKET mirror force " + newest->server + "`";
+}
+
+}  // namespace
+
+std::string words_of_hanging(const std::string& server) {
+  return "it leaves a request without an answer, as a disk that hangs does, and others wait for "
+         "it; "
+         "`rnbd-ctl SOCKET mirror discard " +
+         server + "` goes on without it";
+}
+
+std::string why_not_attached(const MirrorStatus& status) {
+  std::string text;
+  for (const MemberStatus& member : status.members)
+    text += (text.empty() ? "" : ", ") + member.server + " (" + state_of(member, status) + ")";
+  return text + way_out(status);
+}
+
+}  // namespace rnbd::mirror
