@@ -64,6 +64,7 @@ constexpr CtlField kPathFields[] = {
     {"hca_port", kText, true, kMeaningOfHca},
     {"src_addr", kText, false, "Where it starts, if that was chosen; at a server the listener."},
     {"dst_addr", kText, true, "Where it leads to; at a server the client."},
+    {"hostname", kText, false, "The host that it leads to; at a server that of the client."},
     {"state", kText, true, "connected, connecting, waiting, disconnected (by command) or idle."},
     {"tx_bytes", kBytes, true, kMeaningOfBytes},
     {"rx_bytes", kBytes, true, kMeaningOfBytes},

@@ -101,6 +101,11 @@ std::string without_port(const std::string& address) {
   return address.substr(0, std::min(address.rfind(':'), address.size()));
 }
 
+/// Null where the address is not known.
+CtlJson host_in(const CtlJson& address) {
+  return address.is_string() ? CtlJson(without_port(address.get<std::string>())) : CtlJson{};
+}
+
 /// The disk of the kernel that a bridge's device is; null: none.
 const KernelDevice* disk_of(const CtlJson& device, const CtlProgram& program,
                             const std::vector<KernelDevice>& kernel_devices) {
@@ -235,6 +240,7 @@ class ClientRows {
     row["pathname"] = said(path, "address");
     row["src_addr"] = parts.source;
     row["dst_addr"] = parts.destination;
+    row["hostname"] = host_in(parts.destination);
     row["inflights"] = said(path, "in_flight");
     row["program"] = program_.name;
     row["direction"] = "import";
@@ -344,8 +350,7 @@ class ServerRows {
   /// Null while it has no path.
   CtlJson host_of(const CtlJson& session) const {
     const CtlJson paths = paths_of(session);
-    const CtlJson client = paths.empty() ? CtlJson{} : said(paths.front(), "client");
-    return client.is_string() ? CtlJson(without_port(client)) : CtlJson{};
+    return paths.empty() ? CtlJson{} : host_in(said(paths.front(), "client"));
   }
 
   CtlJson about_path(const CtlJson& path) const {
@@ -354,6 +359,7 @@ class ServerRows {
     row["pathname"] = said(path, "client");
     row["src_addr"] = said(path, "listener");
     row["dst_addr"] = said(path, "client");
+    row["hostname"] = host_in(said(path, "client"));
     row["inflights"] = said(path, "requests");
     row["requests"] = nullptr;  // those under way are meant there
     row["program"] = program_;
@@ -415,6 +421,16 @@ CtlInventory take_inventory(const std::vector<CtlReport>& reports,
   }
   if (side != CtlSide::server) add_orphans(inventory, reports, kernel_devices);
   return inventory;
+}
+
+bool is_path_called(const CtlJson& path, const std::string& name) {
+  const auto text = [&path](const char* field) {
+    return path[field].is_string() ? path[field].get<std::string>() : std::string{};
+  };
+  const std::string plain = without_ip(name), to = text("dst_addr"), host = without_port(to);
+  const std::string from = text("src_addr"), at = from.empty() ? "" : from + "@";
+  return plain == text("pathname") || plain == to || plain == host ||
+         (!at.empty() && (plain == at + to || plain == at + host));
 }
 
 }  // namespace rnbd

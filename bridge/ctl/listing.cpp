@@ -155,7 +155,7 @@ std::string table_of(const CtlAction& action, CtlObject object, const Columns& c
 
 constexpr const char* kDeviceNames[] = {"mapping_path", "devname", "devpath", "uuid", "program"};
 constexpr const char* kSessionNames[] = {"sessname", "srvname"};
-constexpr const char* kPathNames[] = {"pathname", "dst_addr", "src_addr"};
+constexpr const char* kPathNames[] = {"src_addr"};
 
 std::span<const char* const> naming_fields(CtlObject object) {
   if (object == CtlObject::device) return kDeviceNames;
@@ -164,6 +164,7 @@ std::span<const char* const> naming_fields(CtlObject object) {
 }
 
 bool is_named(const CtlJson& row, CtlObject object, const std::string& name) {
+  if (object == CtlObject::path && is_path_called(row, name)) return true;
   return std::ranges::any_of(naming_fields(object),
                              [&](const char* field) { return row[field] == name; });
 }

@@ -220,6 +220,9 @@ tl::expected<Invocation, EarlyExit> parse(int argc, const char* const* argv) {
   const std::string example =
       "write rnbd-ctl SOCKET COMMAND, e.g. rnbd-ctl /run/rnbd/x.control status, or rnbd-ctl list";
   if (invocation.socket.empty()) return tl::unexpected(usage_error(app, example));
+  if (invocation.socket == "version" && invocation.words.empty()) {  // as IONOS's rnbd has it
+    return tl::unexpected(EarlyExit{0, app.version() + "\n"});
+  }
   if (std::string wrong = find_socket(invocation); !wrong.empty()) {
     return tl::unexpected(usage_error(app, wrong));
   }

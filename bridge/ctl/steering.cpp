@@ -30,18 +30,6 @@ struct Thing {
 };
 using Things = std::vector<Thing>;
 
-std::string host_in(const std::string& address) {
-  return address.substr(0, std::min(address.rfind(':'), address.size()));
-}
-
-/// A path may be called as it is shown, or by its address without transport, source and port.
-bool is_path_called(const Thing& path, const std::string& name) {
-  const std::string plain = without_ip(name), to = path.text("dst_addr");
-  const std::string from = path.text("src_addr"), at = from.empty() ? "" : from + "@";
-  return plain == path.text("pathname") || plain == to || plain == host_in(to) ||
-         (!at.empty() && (plain == at + to || plain == at + host_in(to)));
-}
-
 bool is_session_called(const Thing& session, const std::string& name) {
   if (session.text("sessname") == name) return true;
   return !session.at_server() && session.text("program") == name;
@@ -121,7 +109,7 @@ class Planner {
   /// All of them if none is named.
   Things paths(CtlSide side, const std::string& name) const {
     return things(reports_, side, CtlObject::path, [&](const Thing& path) {
-      return is_of_session(path) && (name.empty() || is_path_called(path, name));
+      return is_of_session(path) && (name.empty() || is_path_called(path.row, name));
     });
   }
   Things sessions(CtlSide side, const std::string& name) const {

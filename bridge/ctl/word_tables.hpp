@@ -97,6 +97,7 @@ inline constexpr std::uint32_t kOfLists = bit_of(CtlVerb::list) | bit_of(CtlVerb
                                kOfWait = kOfMap | bit_of(CtlVerb::udev) | bit_of(CtlVerb::add) |
                                          bit_of(CtlVerb::readd) | bit_of(CtlVerb::reconnect) |
                                          bit_of(CtlVerb::recover) | bit_of(CtlVerb::resize),
+                               kOfSteps = kOfStart | kOfForce | kOfWait | bit_of(CtlVerb::remove),
                                kOfAll = ~0U;
 
 /// A word that stands for itself, or with a value behind it.
@@ -157,6 +158,8 @@ inline constexpr OptionWord kOptions[] = {
      [](CtlAction& action, Text) { action.force = true; }},
     {"add-missing", "", kOfRecover, "Sessions: also paths that they had at first, and lack now.",
      [](CtlAction& action, Text) { action.add_missing = true; }},
+    // Of IONOS's rnbd: all that is done is told in any case.
+    {"verbose", "", kOfSteps, "", [](CtlAction&, Text) {}},
     {"root", "DIRECTORY", kOfAll, "Look at run, etc and sys in there.",
      [](CtlAction& action, Text value) { action.root = value; }},
 };

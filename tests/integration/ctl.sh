@@ -350,6 +350,22 @@ reconnects() { ctl client list paths csv dst_addr,reconnects noheaders | grep -E
 reconnected_since() { (($(reconnects) > $1)) && path_is connected "127.0.0.1:$port"; }
 it "sessions and paths are added, taken out of service, and recovered at once by their names" steers
 
+# Of IONOS's rnbd, so that its users' command lines work.
+foreign_words() {
+  mkdir -p "$root"/run/rnbd "$root/sys/block"
+  start_server --export disk0=memory:16M
+  start_bridge "rnbd+tcp://$address/disk0" --connect now --control "$PWD/root/run/rnbd/disk0.control"
+  status_of 0 "${ctl_command[@]}" version
+  says said '^rnbd-ctl [0-9]'
+  status_of 0 "${ctl_command[@]}" --root "$root" client path show 127.0.0.1 hostname,dst_addr
+  says said "^dst_addr: +$address$"
+  says said "^hostname: +127.0.0.1$"
+  status_of 0 "${ctl_command[@]}" --root "$root" client path disconnect 127.0.0.1 verbose
+  status_of 0 "${ctl_command[@]}" --root "$root" client path reconnect 127.0.0.1 verbose
+  status_of 0 "${ctl_command[@]}" --root "$root" client session recover all add-missing verbose
+}
+it "a path is shown by its host alone, and the words verbose and version are taken" foreign_words
+
 # A second way to the server, which has two listeners, is removed and comes back.
 missing() {
   requires_python nbd

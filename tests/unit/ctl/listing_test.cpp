@@ -317,6 +317,15 @@ TEST_CASE("a device of the kernel is found by all of its names") {
   CHECK(shown("show nbd3 state,program") == "state:    unattended\nprogram:  dead\n");
 }
 
+TEST_CASE("a path is found as commands take it, by its address alone, too") {
+  for (const char* name : {"tcp:10.0.1.2@10.0.1.1:1234,preference=-1", "10.0.1.1:1234", "10.0.1.1",
+                           "10.0.1.2@10.0.1.1", "ip:10.0.1.2@ip:10.0.1.1"}) {
+    CAPTURE(name);
+    CHECK(shown("path show " + std::string{name} + " hostname") == "hostname:  10.0.1.1\n");
+  }
+  CHECK(shown("server path show 10.0.0.7 hostname") == "hostname:  10.0.0.7\n");
+}
+
 TEST_CASE("fields and names that there are not are told") {
   CHECK(answer_to("list devnam").error() ==
         "a device has no field 'devnam'; did you mean devname?");
@@ -325,6 +334,7 @@ TEST_CASE("fields and names that there are not are told") {
             .starts_with("a path has no field 'zzz'; there are sessname, pathname, "));
   CHECK(answer_to("show disk9").error() ==
         "there is no device, session or path 'disk9'; `rnbd-ctl list` tells of all");
+  CHECK(answer_to("list paths +zzz").error().find(" hostname, ") != std::string::npos);
   CHECK(answer_to("show path disk0").error().starts_with("there is no path 'disk0'"));
   CHECK(answer_to("show disk0 state -state").error() == "no field is left to show");
 }
