@@ -23,6 +23,7 @@ using std::chrono::steady_clock;
 
 constexpr std::chrono::seconds kTimeToDisconnect{10};
 constexpr std::chrono::seconds kTimeToTell{2};
+constexpr std::chrono::seconds kTimeForUdev{5};
 constexpr std::chrono::milliseconds kLookForItsEnd{50};
 
 std::vector<std::string> files_of(const std::string& root, const std::string& name) {
@@ -42,6 +43,13 @@ bool await_gone(const std::string& root, const std::string& device) {
     std::this_thread::sleep_for(kLookForItsEnd);
   }
   return true;
+}
+
+/// Waits while udev alone looks at the disk, as it does when that has just been mapped.
+void let_udev_look(const std::string& root, const std::string& device) {
+  const auto limit = steady_clock::now() + kTimeForUdev;
+  while (is_only_udev(openers_of(root, device)) && steady_clock::now() < limit)
+    std::this_thread::sleep_for(kLookForItsEnd);
 }
 
 /// With or without a bridge that works. "" or the obstacle.
@@ -137,6 +145,7 @@ tl::expected<Mapping, std::string> mapping_in(const FoundMapping& found) {
 
 std::string complaint_about_openers(const std::string& root, const FoundMapping& found) {
   if (!found.device) return "";
+  let_udev_look(root, found.device->device);
   const std::string list = users_of(root, found.device->device);
   if (list.empty()) return "";
   return found.device->device + " is used: " + list +

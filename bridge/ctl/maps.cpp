@@ -126,13 +126,14 @@ MapAnswer device_line(const std::string& root, const std::string& name,
 }
 
 /// The bridge asks for the right to write, and takes less.
-void warn_of_read_only(const std::string& root, const std::string& name) {
+void warn_of_read_only(const std::string& root, const std::string& name,
+                       const Supervisor& supervisor) {
   const auto device = device_called(root, name);
   if (!device || !is_read_only(root, device->device)) return;
   remark("/dev/" + device->device +
          " is read-only: another client writes to the disk, or its server exports it so; "
-         "`journalctl -u rnbd-map@" +
-         name + "` tells which");
+         "the log tells which: " +
+         supervisor.log_of(name));
 }
 
 // ---- unmap --------------------------------------------------------------------------------------
@@ -276,7 +277,7 @@ MapAnswer map_device(const CtlAction& action) {
   if (!wrong.empty()) return map_trouble(wrong + advice);
   auto line = device_line(action.root, mapping->name, *patience);
   // Not on standard output, which scripts read.
-  if (line && action.access != "ro") warn_of_read_only(action.root, mapping->name);
+  if (line && action.access != "ro") warn_of_read_only(action.root, mapping->name, *supervisor);
   if (line && action.persist) {
     remark("to mount it at boot, write into /etc/fstab, with its place and its file system:\n" +
            fstab_line(mapping->name));

@@ -184,4 +184,12 @@ std::vector<std::string> openers_of(const std::string& root, const std::string& 
   return all;
 }
 
+bool is_only_udev(const std::vector<std::string>& openers) {
+  const auto is_udev = [](const std::string& opener) {
+    return opener.starts_with("open in ") &&
+           (opener.ends_with("((udev-worker))") || opener.ends_with("(systemd-udevd)"));
+  };
+  return !openers.empty() && std::ranges::all_of(openers, is_udev);
+}
+
 }  // namespace rnbd

@@ -15,4 +15,7 @@ namespace rnbd {
 /// open(2), O_EXCL.
 std::vector<std::string> openers_of(const std::string& root, const std::string& device);
 
+/// udev looks at each new disk, and leaves it by itself. True: nobody else is among these openers.
+bool is_only_udev(const std::vector<std::string>& openers);
+
 }  // namespace rnbd

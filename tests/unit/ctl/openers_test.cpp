@@ -73,5 +73,18 @@ TEST_CASE("a mount in another namespace is found once, by a process that lives t
   CHECK(machine.openers() == Lines{"mounted at /mnt/disk for 14 (service)"});
 }
 
+TEST_CASE("udev alone is known by its processes' names") {
+  Machine machine;
+  CHECK_FALSE(is_only_udev(machine.openers()));
+  machine.write("proc/12/comm", "(udev-worker)");
+  machine.link("proc/12/fd/3", "/dev/nbd0");
+  machine.write("proc/14/comm", "systemd-udevd");
+  machine.link("proc/14/fd/3", "/dev/nbd0");
+  CHECK(is_only_udev(machine.openers()));
+  machine.write("proc/13/comm", "dd");
+  machine.link("proc/13/fd/3", "/dev/nbd0");
+  CHECK_FALSE(is_only_udev(machine.openers()));
+}
+
 }  // namespace
 }  // namespace rnbd::openers_test
