@@ -85,6 +85,10 @@ Done make_key(const std::string& name, const std::string& file, const std::strin
   if (const std::string fault = tls::fault_of_identity(name); !fault.empty()) {
     return tl::unexpected("the name '" + name + "' " + fault);
   }
+  if (name.front() == '#') {
+    return tl::unexpected("the name '" + name +
+                          "' begins with #, which makes its line a comment; use another one");
+  }
   if (const auto directory = std::filesystem::path{file}.parent_path(); !directory.empty()) {
     if (auto done = make_directory(directory); !done) return done;
   }

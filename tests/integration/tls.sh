@@ -70,6 +70,9 @@ it "a file of psktool serves both ends" keys_of_others
 wrong_key() {
   keys host1 host2
   ctl keygen host1 wrong.psk
+  status_of 1 "${ctl_command[@]}" keygen '#1' comment.psk
+  says said 'begins with #, which makes its line a comment'
+  [[ ! -e comment.psk ]] || fail "a key that nobody can use was written"
   start_server --tls=require --tls-psk=keys.psk --export x=memory:1M,rw=*
   refused_client "$(encrypted host1@ "tls-psk-file=$PWD/wrong.psk")" \
     "it does not have the key 'host1', or another secret for it"
