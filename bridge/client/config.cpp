@@ -332,6 +332,8 @@ Done ConfigReader::set(std::string_view key, std::string_view value) {
     if (!done) return Error{std::string{key} + "=: " + done.error()};
     return done;
   };
+  // As they are called behind the '?' of a URI.
+  if (key == "tls-psk-file" || key == "auth-psk-file") key.remove_suffix(5);
   if (key == "uri") return named(set_uri(value));
   if (key == "tls") return named(store_once(tls_, parse_tls(value)));
   if (key == "auth-psk") return named(store(auth_keys_.psk, parse_key_file(value)));

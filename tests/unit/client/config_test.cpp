@@ -219,6 +219,7 @@ TEST_CASE(
   CHECK(mentions(complaint("tls", "on"), "require or off"));
   CHECK(mentions(complaint("tls", "require"), "TLS needs keys"));
   CHECK(mentions(complaint("tls-psk", "/k"), "but not that it is used"));
+  CHECK(mentions(complaint("tls-psk-file", "/k"), "but not that it is used"));
   CHECK(mentions(complaint({{"uri", with_key}, {"tls", "off"}}), "contradicts the uri"));
   CHECK(mentions(complaint({{"uri", tls}}), "TLS needs keys"));
   CHECK(mentions(complaint({{"uri", with_key}, {"tls-certificates", "/d"}}), "leave one out"));
