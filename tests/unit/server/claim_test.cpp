@@ -222,6 +222,34 @@ TEST_CASE("claim: one from another life of the server counts when nobody has com
   CHECK(world.claim(world.session(), seen).error == expected);
 }
 
+TEST_CASE("claim: one that is granted once more serves nobody who saw less than its user") {
+  ClaimWorld world;
+  const auto comes = [&] {
+    SessionFacts facts;
+    facts.name = "vm";
+    facts.uuid = {1};
+    facts.extensions = facts.claims = true;
+    facts.queue_depth = 4;
+    facts.max_io_size = 65536;
+    auto session =
+        std::make_unique<BlockSession>(facts, world.catalogue, world.queues, world.surroundings);
+    REQUIRE(world.open_unclaimed(*session).error == 0);
+    return session;
+  };
+  auto session = comes();
+  auto seen = world.look(*session);
+  seen.sight = seen.sight ^ 1ULL << 40;  // in an earlier life of the server
+  REQUIRE(world.claim(*session, seen).error == 0);
+  session.reset();  // its client has not heard the answer
+  session = comes();
+  CHECK(world.claim(*session, seen).error == 0);
+  CHECK(world.claim(*session, seen).error == 0);
+  auto before = seen;
+  before.sight = seen.sight - 1;
+  CHECK(world.claim(*session, before).error == ESTALE);
+  CHECK(world.write(*session) == 0);
+}
+
 TEST_CASE("claim: an idle session's reservation goes to who claims, not to who looks") {
   ClaimWorld world;
   auto idle = world.make_session("idle");
