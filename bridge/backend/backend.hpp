@@ -194,6 +194,10 @@ struct BackendOptions {
 /// The path in a specification of a file or block device; none for other storage.
 std::optional<std::string> path_of(const std::string& specification);
 
+/// True for storage that several servers may have at a time, and that keeps their writers apart by
+/// itself.
+bool is_shared(const std::string& specification);
+
 /// Opens the storage that a specification names: PATH (regular file or block device),
 /// `memory:SIZE`, `null:SIZE`, `brick:SIZE`, `nbd:URI`, `rbd:POOL/IMAGE`, `fault:OPTIONS:SPEC`,
 /// `delay:OPTIONS:SPEC`. See

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Which backends there are. A new one adds one line to the list.
+#include <algorithm>
 #include <cerrno>
 
 #include "bridge/backend/backend.hpp"
@@ -24,6 +25,7 @@ struct Kind {
   std::string_view prefix;
   Opener open;               ///< gets the text behind the prefix
   bool with_prefix = false;  ///< gets the prefix, too: it belongs to a URI
+  bool shared = false;       ///< see is_shared()
 };
 
 constexpr Kind kKinds[] = {
@@ -35,7 +37,7 @@ constexpr Kind kKinds[] = {
     {"nbd+", open_nbd, /*with_prefix=*/true},
     {"nbds+", open_nbd, /*with_prefix=*/true},
     {"nbd:", open_nbd},
-    {"rbd:", open_rbd},
+    {.prefix = "rbd:", .open = open_rbd, .shared = true},
     {"fault:", open_fault},
     {"delay:", open_delay},
     {"file:", open_file},
@@ -50,6 +52,12 @@ std::optional<std::string> path_of(const std::string& specification) {
     return kind.open == open_file ? std::optional{std::string{rest}} : std::nullopt;
   }
   return specification;
+}
+
+bool is_shared(const std::string& specification) {
+  return std::ranges::any_of(kKinds, [&](const Kind& kind) {
+    return kind.shared && specification.starts_with(kind.prefix);
+  });
 }
 
 tl::expected<std::unique_ptr<Backend>, Failure> open_backend(const std::string& specification,

@@ -66,7 +66,8 @@ tl::expected<rtrs::ClientOptions, Failure> SharedSession::options(const std::str
   options.require_extension = config_.require_extension;
   if (config_.extensions) {
     options.features = rtrs::wire::kFeatureExactlyOnce | rtrs::wire::kFeatureUserMessages |
-                       rtrs::wire::kFeatureAccessNotice | wire::kFeatureClaims;
+                       rtrs::wire::kFeatureAccessNotice | rtrs::wire::kFeatureSharedIdentity |
+                       wire::kFeatureClaims;
     if (config_.is_member) options.features |= wire::kFeatureMirror;
     if (config_.passive) options.features |= kBrickFeatures;
   }

@@ -37,6 +37,8 @@ enum Feature : std::uint32_t {
   kFeatureAuthentication = 1U << 2,
   /// A session may have memory paths (docs/protocol.md, memory paths).
   kFeatureMemoryPaths = 1U << 3,
+  /// Several servers take turns under one identity (docs/protocol.md, which server it is).
+  kFeatureSharedIdentity = 1U << 5,
   kFeatureUserMessages =
       1U << 16,  ///< the RNBD extension messages (docs/protocol.md, RNBD extension)
 };

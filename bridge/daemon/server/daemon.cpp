@@ -77,6 +77,7 @@ struct State {
   std::shared_ptr<ServerIdentity> identity;
   std::shared_ptr<mirror::MemberStore> members;
   std::shared_ptr<ServedExports> served;
+  bool anywhere = false;  ///< by the operator's word other servers have this identity, too
 };
 
 /// Clients must not open the server's own records.
@@ -172,8 +173,12 @@ tl::expected<State, std::string> open_state(const Settings& settings) {
     PlaceFile place{where};
     auto identity = open_identity(where, place, settings);
     if (identity == nullptr || place.is_anywhere()) (*reservations)->share();
-    return State{std::move(*reservations), std::make_shared<LossCount>(std::move(*losses)),
-                 std::move(identity), std::move(*members), open_served(where + "/exports")};
+    return State{std::move(*reservations),
+                 std::make_shared<LossCount>(std::move(*losses)),
+                 std::move(identity),
+                 std::move(*members),
+                 open_served(where + "/exports"),
+                 place.is_anywhere()};
   }
   // Without these records, a client could overwrite later writes of others.
   if (!directory.empty() || std::getenv("STATE_DIRECTORY") != nullptr || is_mine(where)) {
@@ -241,6 +246,13 @@ rtrs::ServerOptions server_options(const Settings& settings, std::vector<int> so
                      wire::kFeaturePassive | wire::kFeatureMirror | rtrs::wire::kFeatureMemoryPaths;
   options.log = log_function();
   return options;
+}
+
+/// Clients that meet another server of this identity, which knows no session of theirs, take that
+/// for a clone if nobody takes turns.
+bool takes_turns(const Settings& settings, const State& state) {
+  return state.anywhere ||
+         std::ranges::any_of(settings.exports, &is_shared, &ExportSpecification::storage);
 }
 
 /// "tcp:127.0.0.1:1234 (waiting for tcp:192.0.2.1:1234)"
@@ -384,6 +396,7 @@ int serve(const Invocation& invocation, ExportCatalogue& catalogue, const State&
   rtrs::ServerOptions options = server_options(settings, std::move(*sockets));
   if (state.losses) options.losses = state.losses->count();
   if (state.identity) options.id = state.identity->id();
+  if (takes_turns(settings, state)) options.features |= rtrs::wire::kFeatureSharedIdentity;
   // One for both, or a host would have twice its share.
   options.client_log = std::make_shared<rtrs::ClientLog>(options.log);
 

@@ -27,6 +27,12 @@ class OtherServer {
   }
   /// A path that carried the session is lost.
   void on_lost(unsigned path) { ticked_ = static_cast<PathMask>(ticked_ & ~(1U << path)); }
+  /// No path carries the session any more. The refusal may have come from the session's own server,
+  /// after a restart.
+  void on_outage() {
+    refused_ = found_;
+    ticked_ = 0;
+  }
   bool found() const { return found_; }
 
  private:

@@ -185,7 +185,9 @@ void ClientSession::lost(unsigned index, Instant now, const Cause& why, bool in_
     was_of_use = path.generation_ended(now, in_vain, options_.reconnect_max);
     outages_.on_lost();
     --connected_;
-    for (SessionPath& other : paths_) other.other_server.on_lost(index);
+    for (SessionPath& other : paths_) {
+      connected_ > 0 ? other.other_server.on_lost(index) : other.other_server.on_outage();
+    }
   } else {
     turned_away = path.was_turned_away(why);
     const bool unknown = path.core->refusal() == ENXIO && !path.core->may_begin();

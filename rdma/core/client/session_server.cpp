@@ -52,14 +52,17 @@ bool ClientSession::is_ours(const wire::AcceptParameters& now) const {
 
 void ClientSession::note_refusal(unsigned index, const Cause& why) {
   SessionPath& path = paths_[index];
+  // One that waits for its turn knows no session either, and may be the next one to have it.
+  const bool takes_turns = (accepted_.extension.features & wire::kFeatureSharedIdentity) != 0;
   const bool another = why.kind == Cause::Kind::other_session && path.core->exactly_once() &&
                        !is_ours(path.core->accepted());
-  if (has_path() && (path.foreign || another)) path.other_server.on_refused();
+  if (has_path() && !takes_turns && (path.foreign || another)) path.other_server.on_refused();
   path.foreign = path.foreign || path.other_server.found() || why.kind == Cause::Kind::older_server;
 }
 
 PathMask ClientSession::heard(unsigned index) {
   PathMask found = 0;
+  if (paths_[index].state != PathState::connected) return found;
   const bool any = paths_[index].core->pulse().silence() <= 1;
   for (unsigned i = 0; i < path_count(); ++i) {
     if (i == index || !paths_[i].other_server.on_tick(index, any)) continue;

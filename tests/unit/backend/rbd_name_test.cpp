@@ -4,6 +4,8 @@
 
 #include <doctest/doctest.h>
 
+#include "bridge/backend/backend.hpp"
+
 namespace rbd_name_test {
 
 using rnbd::parse_rbd_name;
@@ -36,6 +38,14 @@ TEST_CASE("rbd: what lacks a part, or has one too many, is refused") {
         "rbd/disk0,", "rbd/disk0,id=", "rbd/disk0,size=3", ",id=x"}) {
     CAPTURE(text);
     CHECK_FALSE(parse_rbd_name(text));
+  }
+}
+
+TEST_CASE("rbd: images are shared by servers, and nothing else is") {
+  CHECK(rnbd::is_shared("rbd:pool/disk0"));
+  for (const char* text : {"/srv/rbd:pool", "file:/srv/disk0.img", "memory:1M", "nbd://host/rbd:"}) {
+    CAPTURE(text);
+    CHECK_FALSE(rnbd::is_shared(text));
   }
 }
 

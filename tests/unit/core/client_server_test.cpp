@@ -23,14 +23,15 @@ constexpr std::uint64_t kSilent = 0;  ///< a server that does not say who it is
 struct Bench {
   explicit Bench(std::uint64_t known = 0, bool only_this_server = false, bool own_peer = true)
       : features{own_peer ? wire::kFeatureExactlyOnce : 0U},
-        session{
-            {.path = {.session_name = "test", .features = features, .heartbeat_interval = 500ms},
-             .paths = {{.names_server = true}, {}},
-             .server_id = known,
-             .only_this_server = only_this_server,
-             .reconnect_min = 1ms,
-             .reconnect_max = 1ms},
-            [this] { return ++random; }} {}
+        session{{.path = {.session_name = "test",
+                          .features = features | wire::kFeatureSharedIdentity,
+                          .heartbeat_interval = 500ms},
+                 .paths = {{.names_server = true}, {}},
+                 .server_id = known,
+                 .only_this_server = only_this_server,
+                 .reconnect_min = 1ms,
+                 .reconnect_max = 1ms},
+                [this] { return ++random; }} {}
 
   /// The answer of `server` when connection 0 comes. False: that ends the attempt.
   bool answer(unsigned path, std::uint64_t server, std::uint64_t epoch = 1) {
@@ -272,11 +273,23 @@ TEST_CASE("a path that is refused because the server was restarted renews the se
     bench.lose(0);
     bench.connect_and_start(0);
     CHECK(bench.tick(0) == 0);
+    CHECK(bench.tick(0) == 0);
   }
   SUBCASE("and nothing comes over the other path any more") {
     bench.refuse(1);
     for (unsigned i = 0; i < 4; ++i) CHECK(bench.tick(0, /*heard=*/false) == 0);
   }
+  bench.lose(0);
+  CHECK(bench.may_make_session(1));
+  CHECK(bench.connect(1, kRight, 2) == Welcome::renewed);
+}
+
+TEST_CASE("a path to a server that waits for its turn renews the session when the turn comes") {
+  CloneBench bench;
+  bench.features |= wire::kFeatureSharedIdentity;
+  bench.connect_and_start(0);
+  bench.refuse(1);
+  for (unsigned i = 0; i < 4; ++i) CHECK(bench.tick(0) == 0);
   bench.lose(0);
   CHECK(bench.may_make_session(1));
   CHECK(bench.connect(1, kRight, 2) == Welcome::renewed);
