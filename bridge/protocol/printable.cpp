@@ -7,59 +7,6 @@
 #include <iterator>
 
 namespace rnbd {
-namespace {
-
-/// Of a character that begins with this byte; 0: none does.
-std::size_t length_by(std::uint8_t first) {
-  if (first < 0x80) return 1;
-  if (first >= 0xC2 && first <= 0xDF) return 2;
-  if (first >= 0xE0 && first <= 0xEF) return 3;
-  return first >= 0xF0 && first <= 0xF4 ? 4 : 0;
-}
-
-bool can_be_shown(std::uint32_t code) {
-  const bool is_control = code < 0x20 || (code >= 0x7F && code < 0xA0);
-  const bool is_surrogate = code >= 0xD800 && code <= 0xDFFF;
-  const bool is_bidirectional = (code >= 0x202A && code <= 0x202E) ||
-                                (code >= 0x2066 && code <= 0x2069) || code == 0x200E ||
-                                code == 0x200F || code == 0x061C;
-  const bool is_line_end = code == 0x2028 || code == 0x2029;
-  return !is_control && !is_surrogate && !is_bidirectional && !is_line_end && code <= 0x10FFFF;
-}
-
-std::string escaped(std::string_view text, std::string_view also) {
-  static constexpr char kHex[] = "0123456789abcdef";
-  std::string result;
-  while (!text.empty()) {
-    const bool is_special = also.find(text[0]) != std::string_view::npos;
-    const std::size_t shown = is_special ? 0 : printable_length(text);
-    result += text.substr(0, shown);
-    if (shown == 0) {
-      const auto byte = static_cast<std::uint8_t>(text[0]);
-      result += {'\\', 'x', kHex[byte >> 4], kHex[byte & 15]};
-    }
-    text.remove_prefix(shown == 0 ? 1 : shown);
-  }
-  return result;
-}
-
-}  // namespace
-
-std::size_t printable_length(std::string_view text) {
-  // Smaller ones have a shorter form, which alone is valid.
-  static constexpr std::uint32_t kLeast[] = {0, 0, 0x80, 0x800, 0x10000};
-  if (text.empty()) return 0;
-  const auto first = static_cast<std::uint8_t>(text[0]);
-  const std::size_t length = length_by(first);
-  if (length == 0 || length > text.size()) return 0;
-  std::uint32_t code = length == 1 ? first : first & (0x7FU >> length);
-  for (std::size_t i = 1; i < length; ++i) {
-    const auto byte = static_cast<std::uint8_t>(text[i]);
-    if ((byte & 0xC0) != 0x80) return 0;
-    code = code << 6 | (byte & 0x3FU);
-  }
-  return code >= kLeast[length] && can_be_shown(code) ? length : 0;
-}
 
 std::string readable_text(std::string text) {
   for (std::size_t at = 0; at < text.size();) {
@@ -70,9 +17,37 @@ std::string readable_text(std::string text) {
   return text;
 }
 
-std::string in_quotes(std::string_view name) { return "'" + escaped(name, "'\\") + "'"; }
+std::string readable_lines(std::string_view text) {
+  std::string result;
+  while (!text.empty()) {
+    const std::size_t line = std::min(text.find('\n'), text.size());
+    result += readable_text(std::string{text.substr(0, line)});
+    if (line < text.size()) result += '\n';
+    text.remove_prefix(std::min(line + 1, text.size()));
+  }
+  return result;
+}
 
-std::string on_one_line(std::string_view message) { return escaped(message, ""); }
+std::string readable_json(std::string_view json) {
+  std::string result;
+  while (!json.empty()) {
+    const rtrs::Character first = rtrs::first_character(json);
+    const std::size_t length = std::max<std::size_t>(first.length, 1);
+    if (first.printable || json[0] == '\n') {
+      result += json.substr(0, length);
+    } else if (first.length != 0 && first.code >= 0x20) {  // in a string
+      char escape[16];
+      std::snprintf(escape, sizeof(escape), "\\u%04x", first.code);
+      result += escape;
+    } else {
+      result += ' ';  // between strings, or no JSON at all
+    }
+    json.remove_prefix(length);
+  }
+  return result;
+}
+
+std::string in_quotes(std::string_view name) { return "'" + rtrs::escaped(name, "'\\") + "'"; }
 
 std::string size_text(std::uint64_t bytes) {
   static constexpr const char* kUnits[] = {"bytes", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};

@@ -14,6 +14,7 @@
 #include "rdma/library/call_message.hpp"
 #include "rdma/library/call_operation.hpp"
 #include "rdma/library/uri.hpp"
+#include "rdma/printable.hpp"
 
 namespace rtrs::library {
 namespace {
@@ -34,7 +35,7 @@ Log log_of(const Options& options) {
   if (options.log == nullptr) return nullptr;
   return
       [log = options.log, context = options.log_context](LogLevel level, const std::string& line) {
-        log(context, static_cast<rtrs_log_level>(level), line.c_str());
+        log(context, static_cast<rtrs_log_level>(level), on_one_line(line).c_str());
       };
 }
 
@@ -117,8 +118,9 @@ void tell(const Failure& failure, rtrs_error* error) {
   errno = failure.error;
   if (error == nullptr) return;
   error->code = failure.error;
-  const std::size_t length = std::min(failure.text.size(), sizeof(error->text) - 1);
-  std::memcpy(error->text, failure.text.data(), length);
+  const std::string text = on_one_line(failure.text);
+  const std::size_t length = std::min(text.size(), sizeof(error->text) - 1);
+  std::memcpy(error->text, text.data(), length);
   error->text[length] = '\0';
 }
 

@@ -30,7 +30,8 @@ typedef struct rtrs_server rtrs_server;
 typedef struct rtrs_session rtrs_session; /* a client, as its server knows it */
 typedef struct rtrs_request rtrs_request; /* one request at the server, until it is finished */
 
-/* Why something failed: an errno for programs, a sentence for people. */
+/* Why something failed: an errno for programs, a sentence for people. It is one line without control
+ * characters, and so is each line for `log`: what others wrote is escaped, \xNN. */
 struct rtrs_error {
   int code;
   char text[508];

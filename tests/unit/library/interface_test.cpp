@@ -347,6 +347,37 @@ TEST_CASE("a client's paths can be seen and changed, and its server can say wher
   CHECK(limits.max_io_size == 256 * 1024);
 }
 
+TEST_CASE("a line of the log is one line, whatever the handler throws") {
+  std::mutex mutex;
+  std::string lines;
+  std::pair<std::mutex*, std::string*> log{&mutex, &lines};
+  rtrs_server_ops ops{};
+  ops.size = sizeof(ops);
+  ops.request = [](void*, const rtrs_incoming* incoming) {
+    rtrs_finish(incoming->request, EIO, nullptr, 0);
+    throw std::runtime_error("boom\x1B[2J\nforged line");
+  };
+  rtrs_server_options options{};
+  options.size = sizeof(options);
+  options.log_context = &log;
+  options.log = [](void* context, rtrs_log_level, const char* line) {
+    const auto& [guard, all] = *static_cast<std::pair<std::mutex*, std::string*>*>(context);
+    const std::lock_guard lock{*guard};
+    *all += line;
+  };
+  rtrs_error error{};
+  rtrs_server* const server =
+      rtrs_listen("rtrs+tcp://127.0.0.1:0", &ops, nullptr, &options, &error);
+  REQUIRE(server != nullptr);
+  const auto uri = "rtrs+tcp://127.0.0.1:" + std::to_string(rtrs_server_port(server));
+  rtrs_client* const client = rtrs_connect(uri.c_str(), nullptr, &error);
+  REQUIRE(client != nullptr);
+  CHECK(rtrs_call(client, "m", 1, nullptr, 0, nullptr, 0, nullptr, 0) == EIO);
+  rtrs_disconnect(client);
+  CHECK(rtrs_server_close(server, 5000) == 0);
+  CHECK(lines.find("boom\\x1b[2J\\x0aforged line") != std::string::npos);
+}
+
 TEST_CASE("options of another version are refused when they say something unknown") {
   struct {
     rtrs_client_options options;

@@ -36,6 +36,16 @@ TEST_CASE("a readable text has a '?' for each byte that could move the cursor") 
   CHECK(readable_text("").empty());
 }
 
+TEST_CASE("lines stay lines, and nothing in them moves the cursor") {
+  CHECK(readable_lines("one\x1B[2J\ntwo\t\u009B\n\nthree") == "one?[2J\ntwo???\n\nthree");
+  CHECK(readable_lines("").empty());
+}
+
+TEST_CASE("JSON stays the same JSON, and nothing in it moves the cursor") {
+  CHECK(readable_json("{\"gr\u00F6\u00DFe\":\t\"\u009B2J\u202E\x7F\"}\n") ==
+        "{\"gr\u00F6\u00DFe\": \"\\u009b2J\\u202e\\u007f\"}\n");
+}
+
 TEST_CASE("a quoted name is valid UTF-8, whatever bytes it was made of") {
   CHECK(in_quotes("\x9B"
                   "2J") == "'\\x9b2J'");
