@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "bridge/metrics/exposition.hpp"
 
+#include <algorithm>
 #include <array>
 #include <charconv>
+#include <cstdint>
+
+#include "rdma/printable.hpp"
 
 namespace rnbd {
 namespace {
@@ -27,6 +31,28 @@ const char* name_of(MetricType type) {
       break;
   }
   return "histogram";
+}
+
+/// The text as UTF-8, because a page with other bytes is refused as a whole. Each other byte, and
+/// those of U+FFFD itself, are U+FFFD and two digits: different texts stay different.
+std::string as_utf8(std::string_view text) {
+  static constexpr char kHex[] = "0123456789abcdef";
+  constexpr std::uint32_t kReplacement = 0xFFFD;
+  std::string result;
+  while (!text.empty()) {
+    const rtrs::Character first = rtrs::first_character(text);
+    const bool stays = first.length != 0 && first.code != kReplacement;
+    const std::size_t length = std::max<std::size_t>(first.length, 1);
+    for (const char c : text.substr(0, length)) {
+      const auto byte = static_cast<std::uint8_t>(c);
+      if (stays)
+        result += c;
+      else
+        (result += "\uFFFD").append({kHex[byte >> 4], kHex[byte & 15]});
+    }
+    text.remove_prefix(length);
+  }
+  return result;
 }
 
 /// Escapes backslashes and ends of lines; in a label's value, quotes too.
@@ -61,7 +87,7 @@ void Exposition::line(std::string_view suffix, const Labels& labels, std::string
     text_ += before;
     text_ += name;
     text_ += "=\"";
-    append_escaped(text_, content, true);
+    append_escaped(text_, as_utf8(content), true);
     text_ += '"';
     before = ',';
   }

@@ -30,12 +30,29 @@ Certificate new_certificate() {
   return {raw, gnutls_x509_crt_deinit};
 }
 
+/// The bytes of the string in DER. "": it is none whose characters are bytes.
+///
+/// Source: X.690, 8.1 and 8.23.
+std::string bytes_of_string(std::string_view der) {
+  constexpr std::string_view kTags{"\x0c\x13\x14\x16"};  // UTF-8, printable, Teletex, IA5
+  constexpr std::size_t kShort = 0x80, kOneByte = 0x81;  // lengths
+  if (der.size() < 3 || kTags.find(der[0]) == std::string_view::npos) return "";
+  std::size_t length = static_cast<unsigned char>(der[1]), begin = 2;
+  if (length == kOneByte)
+    length = static_cast<unsigned char>(der[begin++]);
+  else if (length >= kShort)
+    return "";
+  return der.size() - begin == length ? std::string{der.substr(begin)} : "";
+}
+
+/// As it is in the certificate: GnuTLS would spell a name that is no text in another way, `#` and
+/// digits, which might be somebody else's.
 std::string common_name_of(gnutls_x509_crt_t certificate) {
-  std::array<char, 256> name{};
-  std::size_t size = name.size();
-  const bool known = gnutls_x509_crt_get_dn_by_oid(certificate, GNUTLS_OID_X520_COMMON_NAME, 0, 0,
-                                                   name.data(), &size) >= 0;
-  return known ? ascii_of({name.data(), size}) : "";
+  std::array<char, 256> der{};
+  std::size_t size = der.size();
+  const bool known = gnutls_x509_crt_get_dn_by_oid(certificate, GNUTLS_OID_X520_COMMON_NAME, 0,
+                                                   /*raw_flag=*/1, der.data(), &size) >= 0;
+  return known ? bytes_of_string({der.data(), size}) : "";
 }
 
 /// "": it has none that can be read.
@@ -74,16 +91,13 @@ CertificateNames names_in(std::span<const unsigned char> der) {
   if (!certificate || gnutls_x509_crt_import(certificate.get(), &bytes, GNUTLS_X509_FMT_DER) < 0) {
     return names;
   }
-  std::array<char, 256> text{}, second{};
-  std::size_t size = text.size(), second_size = second.size();
+  std::array<char, 256> second{};
+  std::size_t second_size = second.size();
   const char* const oid = GNUTLS_OID_X520_COMMON_NAME;
   const bool only =
       gnutls_x509_crt_get_dn_by_oid(certificate.get(), oid, 1, 0, second.data(), &second_size) ==
       GNUTLS_E_REQUESTED_DATA_NOT_AVAILABLE;
-  if (only &&
-      gnutls_x509_crt_get_dn_by_oid(certificate.get(), oid, 0, 0, text.data(), &size) >= 0) {
-    names.common_name.assign(text.data(), size);
-  }
+  if (only) names.common_name = common_name_of(certificate.get());
   names.serial = serial_of(certificate.get());
   return names;
 }
@@ -106,7 +120,7 @@ tl::expected<CertificateFacts, std::string> look_at(std::string_view pem) {
   std::size_t size = hash.size();
   error = gnutls_x509_crt_get_fingerprint(raw, GNUTLS_DIG_SHA256, hash.data(), &size);
   if (error < 0) return tl::unexpected(std::string{gnutls_strerror(error)});
-  return CertificateFacts{common_name_of(raw), beginning_of(hash),
+  return CertificateFacts{ascii_of(common_name_of(raw)), beginning_of(hash),
                           gnutls_x509_crt_get_expiration_time(raw)};
 }
 

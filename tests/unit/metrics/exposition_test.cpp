@@ -20,6 +20,19 @@ TEST_CASE("exposition: labels and help texts have escaped what would end them") 
         "rnbd_x 0.25\n");
 }
 
+TEST_CASE("exposition: a name of any bytes is UTF-8, and no two names become one") {
+  Exposition page;
+  page.family("x", MetricType::gauge, "x");
+  for (const char* name : {"gr\u00F6\u00DFe", "bad\xff", "bad\uFFFDff", "\xED\xA0\x80"})
+    page.sample({{"name", name}}, std::uint64_t{1});
+  CHECK(page.take() ==
+        "# HELP rnbd_x x\n# TYPE rnbd_x gauge\n"
+        "rnbd_x{name=\"gr\u00F6\u00DFe\"} 1\n"
+        "rnbd_x{name=\"bad\uFFFDff\"} 1\n"
+        "rnbd_x{name=\"bad\uFFFDef\uFFFDbf\uFFFDbdff\"} 1\n"
+        "rnbd_x{name=\"\uFFFDed\uFFFDa0\uFFFD80\"} 1\n");
+}
+
 TEST_CASE("exposition: a histogram adds its buckets up, and the last one has all") {
   MeterReading::Operations operations;
   operations.buckets[0] = 1;   // 1 us

@@ -251,6 +251,12 @@ TEST_CASE("a client's certificate that does not hold is refused, and the log say
       {"a name with a star",
        {.use = Request::For::client, .common_name = "*", .hosts = {}},
        "has one of * / @ : in it"},
+      {"a name that goes on behind a NUL",
+       {.use = Request::For::client, .common_name = std::string{"host1\0x", 7}, .hosts = {}},
+       "has blanks or characters that cannot be printed"},
+      {"a name that ends in a NUL",
+       {.use = Request::For::client, .common_name = std::string{"host1\0", 6}, .hosts = {}},
+       "has blanks or characters that cannot be printed"},
   };
   const TestAuthority authority;
   for (const BadCertificate& bad : cases) {
