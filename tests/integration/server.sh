@@ -47,6 +47,13 @@ TOML
   says said "good\.conf:3: export 'odd': .*a,b\.img: there is no such file"
   status_of 1 "$server_program" --config "$PWD" --check-config
   says said 'Is a directory'
+  mkdir srv
+  printf '[server]\nsearch-path = "%s/srv"\nstate-directory = "%s/srv/state"\n' "$PWD" "$PWD" >below.conf
+  status_of 1 "$server_program" --config below.conf --check-config
+  says said 'srv/state lies below the search path'
+  printf '[server]\nsearch-path = "/srv"\n[search]\npath = "/srv/rnbd"\n' >two.conf
+  status_of 2 "$server_program" --config two.conf --check-config
+  says said 'two\.conf:4:[0-9]+: search\.path: names another directory'
   status_of 0 "$server_program" --config "$source_dir/contrib/systemd/rnbd-server.conf" --check-config
 }
 it "--check-config opens everything, listens nowhere, and the shipped example passes" check_config

@@ -9,6 +9,7 @@
 #include "bridge/daemon/server/late_exports.hpp"
 #include "bridge/daemon/server/open_exports.hpp"
 #include "bridge/daemon/server/service_rights.hpp"
+#include "bridge/daemon/server/state_directory.hpp"
 #include "bridge/protocol/printable.hpp"
 #include "rdma/host_name.hpp"
 #include "rdma/transport/tls/credentials.hpp"
@@ -63,6 +64,10 @@ int check_configuration(const Invocation& invocation) {
   for (const ConfigMistake& each : invocation.mistakes) mistakes.push_back({each.line, each.text});
   const std::string contradiction = invocation.mistakes.empty() ? contradiction_in(settings) : "";
   if (!contradiction.empty()) mistakes.push_back({0, contradiction});
+  const std::string state = complaint_about_state_directory(
+      settings.state_directory.empty() ? default_state_directory() : settings.state_directory,
+      settings.search_path);
+  if (!state.empty()) mistakes.push_back({0, state});
   const OpenedExports opened = open_exports(settings, {.make_files = false});
   for (const Mistake& each : opened.mistakes) {
     mistakes.push_back({each.line, place(invocation, each.line) + each.text});

@@ -87,6 +87,10 @@ class Reader {
         unknown(key, {"server", "export", "referral", "search"}, "the top level");
       }
     }
+    if (search_path_ != nullptr && settings_.search_path != search_path_->as_string()->get()) {
+      complain(*search_path_, "search.path",
+               "names another directory than search-path of [server]; write only one of them");
+    }
     // The tables of a document have the order of their keys.
     std::ranges::stable_sort(settings_.exports, {}, &ExportSpecification::line);
     if (mistakes_.empty()) return std::move(settings_);
@@ -162,6 +166,7 @@ class Reader {
           complain(node, "search.path", "is a string; write e.g. path = \"/srv/rnbd\"");
         } else {
           settings_.search_path = text->get();
+          search_path_ = &node;
         }
       } else {
         unknown(key, {"path", "rw", "ro"}, "[search]");
@@ -378,6 +383,7 @@ class Reader {
   }
 
   std::string path_;
+  const toml::node* search_path_ = nullptr;  ///< of [search]
   Settings settings_;
   std::vector<ConfigMistake> mistakes_;
 };

@@ -80,17 +80,6 @@ struct State {
   bool anywhere = false;  ///< by the operator's word other servers have this identity, too
 };
 
-/// Clients must not open the server's own records.
-bool is_below(const std::string& path, std::string directory) {
-  for (const std::string_view each : {"/%SESSNAME%", "/%IDENTITY%"}) {
-    if (directory.ends_with(each)) directory.resize(directory.size() - each.size());
-  }
-  if (directory.empty()) return false;
-  const auto inner = std::filesystem::weakly_canonical(path);
-  const auto outer = std::filesystem::weakly_canonical(directory);
-  return std::mismatch(outer.begin(), outer.end(), inner.begin(), inner.end()).first == outer.end();
-}
-
 /// A mere trial may find the records of this machine's service.
 bool is_mine(const std::string& directory) {
   struct stat status {};
@@ -160,11 +149,8 @@ tl::expected<State, std::string> open_state(const Settings& settings) {
   const std::string& directory = settings.state_directory;
   const std::string& search_path = settings.search_path;
   const std::string where = directory.empty() ? default_state_directory() : directory;
-  if (is_below(where, search_path)) {
-    return tl::unexpected("the state directory " + where + " lies below the search path " +
-                          search_path +
-                          ", where clients could open it; name another "
-                          "--state-directory");
+  if (std::string wrong = complaint_about_state_directory(where, search_path); !wrong.empty()) {
+    return tl::unexpected(std::move(wrong));
   }
   auto reservations = ReservationFiles::open(where + "/writers");
   auto losses = reservations ? LossCount::open(where) : tl::unexpected(reservations.error());

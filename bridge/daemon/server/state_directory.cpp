@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstddef>
@@ -300,6 +301,21 @@ std::string default_state_directory() {
   const char* const told = std::getenv("STATE_DIRECTORY");
   if (told == nullptr || *told == '\0') return "/var/lib/rnbd";
   return std::string{told, std::strcspn(told, ":")};  // systemd: several are possible
+}
+
+std::string complaint_about_state_directory(const std::string& directory, std::string search_path) {
+  const std::string named = search_path;
+  for (const std::string_view each : {"/%SESSNAME%", "/%IDENTITY%"}) {
+    if (search_path.ends_with(each)) search_path.resize(search_path.size() - each.size());
+  }
+  if (search_path.empty()) return "";
+  const auto inner = std::filesystem::weakly_canonical(directory);
+  const auto outer = std::filesystem::weakly_canonical(search_path);
+  if (std::mismatch(outer.begin(), outer.end(), inner.begin(), inner.end()).first != outer.end()) {
+    return "";
+  }
+  return "the state directory " + directory + " lies below the search path " + named +
+         ", where clients could open it; name another --state-directory";
 }
 
 }  // namespace rnbd

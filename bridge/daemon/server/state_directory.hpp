@@ -105,4 +105,8 @@ class ServerIdentity {
 /// /var/lib/rnbd.
 std::string default_state_directory();
 
+/// "" or the reason why this state directory cannot be used: it lies below the search path, where
+/// clients could open the server's own records.
+std::string complaint_about_state_directory(const std::string& directory, std::string search_path);
+
 }  // namespace rnbd
