@@ -57,7 +57,8 @@ files() {
     usr/lib/modules-load.d/rnbd.conf usr/lib/modprobe.d/rnbd.conf \
     usr/lib/systemd/system/rnbd-bridge@.{service,socket} usr/lib/sysusers.d/rnbd-server.conf \
     usr/share/man/man8/rnbd-{server,bridge}.8 usr/share/man/man5/rnbd-server.conf.5 \
-    usr/share/doc/rnbdkit/examples/rnbd-{server,bridge}.conf; do
+    usr/share/doc/rnbd-server/examples/rnbd-server.conf \
+    usr/share/doc/rnbd-bridge/examples/rnbd-bridge.conf; do
     [[ -s root/$file ]] || fail "$file is not installed"
   done
   [[ ! -e root/etc ]] || fail "an installation must not touch /etc"
@@ -207,7 +208,7 @@ from_unit() {
   start_server --export disk0=memory:1M
   local socket=$PWD/disk0.sock command
   sed "s#^URI=.*#URI=rnbd+tcp://$address/disk0#; s@^#OPTIONS=\(.*--access.*\)@OPTIONS=\1@" \
-    root/usr/share/doc/rnbdkit/examples/rnbd-bridge.conf >disk0.conf
+    root/usr/share/doc/rnbd-bridge/examples/rnbd-bridge.conf >disk0.conf
   says disk0.conf '^OPTIONS=.*--access ro'
   command=$(sed -n "s#^ExecStart=#$PWD/root#p" root/usr/lib/systemd/system/rnbd-bridge@.service)
   # shellcheck disable=SC1091
