@@ -209,7 +209,8 @@ class Planner {
       if (!session) return tl::unexpected(session.error());
       return of_session(*session);
     }
-    const auto path = only(its_paths, CtlObject::path, name, "write the session in front of it");
+    const auto path = only(its_paths, CtlObject::path, name,
+                           "write the session in front of it, or the whole path with its port");
     if (!path) return tl::unexpected(path.error());
     return of_paths({*path});
   }
