@@ -16,6 +16,7 @@ Heartbeat::Verdict PathPulse::on_tick(Instant now, bool traffic, bool counts) {
   const auto verdict = heartbeat_.on_tick(now);
   if (verdict == Heartbeat::Verdict::send) {
     ++unanswered_;
+    ++sent_;
     if (!measured_) measured_ = Measured{now, unanswered_};
   }
   return verdict;

@@ -2,6 +2,7 @@
 // The heartbeat of a client's path, and what it tells of the path.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 
 #include "rdma/core/heartbeat.hpp"
@@ -27,6 +28,7 @@ class PathPulse {
   /// Something came on connection 0.
   void on_arrival() { heard_ = true; }
   void on_answer() {
+    ++answered_;
     if (unanswered_ > 0) --unanswered_;
     if (measured_ && measured_->answers > 0) --measured_->answers;
   }
@@ -39,6 +41,9 @@ class PathPulse {
   /// a heartbeat was due. It may be dead although others live. Servers without the extension do not
   /// count, since their transport tells it.
   unsigned control_silence() const { return control_silence_; }
+  /// Heartbeats that were sent and answered so far; answers come in order.
+  std::uint64_t sent() const { return sent_; }
+  std::uint64_t answered() const { return answered_; }
   /// Ticks since something came on any of its connections.
   unsigned silence() const { return heartbeat_.missed(); }
 
@@ -53,6 +58,8 @@ class PathPulse {
   bool heard_ = false;  ///< something came on connection 0 since the last tick
   unsigned control_silence_ = 0;
   unsigned unanswered_ = 0;  ///< heartbeats
+  std::uint64_t sent_ = 0;
+  std::uint64_t answered_ = 0;
   std::optional<Measured> measured_;
   Duration latency_{};
 };

@@ -63,9 +63,10 @@ void ClientSession::note_refusal(unsigned index, const Cause& why) {
 PathMask ClientSession::heard(unsigned index) {
   PathMask found = 0;
   if (paths_[index].state != PathState::connected) return found;
-  const bool any = paths_[index].core->pulse().silence() <= 1;
+  const PathPulse& pulse = paths_[index].core->pulse();
   for (unsigned i = 0; i < path_count(); ++i) {
-    if (i == index || !paths_[i].other_server.on_tick(index, any)) continue;
+    if (i == index || !paths_[i].other_server.on_tick(index, pulse.sent(), pulse.answered()))
+      continue;
     paths_[i].foreign = true;
     found = static_cast<PathMask>(found | 1U << i);
   }
