@@ -86,7 +86,9 @@ namespace rtrs {
   X(vain_path_counts, "a path that ends soon and has answered nothing counts as one")              \
   X(foreign_path_begins, "a path that leads to another server begins the session there")           \
   X(foreign_path_renews, "a path that leads to another server renews the session there")           \
-  X(refused_path_trusted, "a path that led to another server renews the session there later")      \
+  X(refused_path_trusted,                                                                          \
+    "a path that was found to lead to another server, while the session's own server answered, "   \
+    "renews the session there later")                                                              \
   X(unproven_path_begins, "where servers tell no identity, any path begins or renews a session")   \
   X(settle_time_ignored, "a better path that comes back is used before it has settled")            \
   X(better_path_unused, "nobody looks at a better path that came back when it has settled")        \

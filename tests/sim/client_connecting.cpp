@@ -13,6 +13,9 @@ void ClientDriver::connect(unsigned index, unsigned generation) {
   path.generation = generation;
   path.open = true;
   path.ready = path.noticed = false;
+  if (path.refused && session_.path(index).may_begin()) {
+    world_.violate(who() + " would go on at a clone of its server");
+  }
   path.links = std::vector<Link>(session_.path(index).connection_count());
   // Somebody answers in the server's place, to whom its number means nothing yet.
   if (std::exchange(path.hijacked, false)) path.elsewhere = false;
@@ -135,6 +138,16 @@ void ClientDriver::check_foreign(unsigned index) {
   const bool changes = setup_.knobs.identity == Identity::per_process;
   if (paths_[index].elsewhere || changes) return;
   world_.violate(who() + " takes its server for another one");
+}
+
+/// A path is found to lead to another server, while the session's own lives.
+void ClientDriver::judge_refused(unsigned index) {
+  world_.note("client", serial_, "knows that a path leads elsewhere", index);
+  if (paths_[index].elsewhere) {
+    paths_[index].refused = true;
+  } else {
+    world_.violate(who() + " takes its server for a clone of it");
+  }
 }
 
 void ClientDriver::create_lanes(unsigned index) {

@@ -149,6 +149,9 @@ void ClientDriver::perform(const rtrs::ClientAction& action) {
       if (action.notice.kind == rtrs::Notice::Kind::path_distrusted) {
         judge_distrust(action.notice.path);
       }
+      if (action.notice.kind == rtrs::Notice::Kind::path_elsewhere) {
+        judge_refused(action.notice.path);
+      }
       return;
     case Kind::end:
       return fail("the session cannot go on");

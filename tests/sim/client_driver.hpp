@@ -102,6 +102,7 @@ class ClientDriver {
     bool impostor = false;   ///< all its connections prove to be somebody else's
     bool hijacked = false;   ///< it leads to another server, this time
     bool elsewhere = false;  ///< it leads to another server
+    bool refused = false;    ///< the client knows that, and may not go on there
     bool ready = false;      ///< the infos have been exchanged
     unsigned access = 0;     ///< by the newest words of the server
     bool tells_access = false;
@@ -139,6 +140,7 @@ class ClientDriver {
   void answered(unsigned path, std::uint16_t cid, rtrs::ConstBytes record);
   void ready(unsigned path);
   void check_foreign(unsigned path);
+  void judge_refused(unsigned path);
   void attach(unsigned path);
   void came_up();
   void create_lanes(unsigned path);

@@ -40,6 +40,7 @@ void ClientDriver::change_paths() {
     if (const auto added = session_.add(options, world_.now())) {
       path_watch_.added(*added, options.rank);
       paths_[*added].elsewhere = draw_elsewhere();
+      paths_[*added].refused = false;
       latency_watch_.added(*added);
       world_.note("client", serial_, "gets another path", *added);
     }

@@ -200,7 +200,8 @@ void draw_obstacles(Knobs& knobs, Rng rng, bool faults) {
   knobs.safety_time = rng.pick<Duration>({20s, 60s});
 }
 
-/// Likewise. Another server has exports of the same names, and some paths lead there by mistake.
+/// Likewise. Another server has exports of the same names, and some paths lead there by mistake. It
+/// may be a clone of the server.
 void draw_foreign(Knobs& knobs, Rng rng) {
   if (knobs.server_style == ServerStyle::own) {
     knobs.identity = rng.pick({Identity::none, Identity::per_process, Identity::kept});
@@ -213,6 +214,7 @@ void draw_foreign(Knobs& knobs, Rng rng) {
     client.foreign = rng.pick({300U, 700U});
     client.paths = std::max(client.paths, 2U);
   }
+  knobs.clone = mistaken && knobs.identity == Identity::kept && rng.chance(600);
 }
 
 /// Likewise. Linux's clients come by another listener.

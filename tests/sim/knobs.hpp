@@ -133,6 +133,7 @@ enum class Identity : std::uint8_t {
 struct Knobs {
   ServerStyle server_style = ServerStyle::own;
   Identity identity = Identity::none;
+  bool clone = false;        ///< the other server has the identity of the server
   bool proofs = false;       ///< the server takes proofs, from clients that offer them
   bool new_keys = false;     ///< of our own server: chunks have new keys with each reply
   bool search_path = false;  ///< disks are files that clients name, instead of exports

@@ -52,7 +52,7 @@ std::uint64_t ServerNode::id() const {
   constexpr std::uint64_t kServers = 2;
   if (knobs_.identity == Identity::none) return 0;
   const unsigned life = knobs_.identity == Identity::kept ? 1 : starts_;
-  return kServers * life + (foreign_ ? 1 : 0);
+  return kServers * life + (foreign_ && !knobs_.clone ? 1 : 0);
 }
 
 void ServerNode::start() {

@@ -60,6 +60,7 @@ ServerProcess::ServerProcess(World& world, const Knobs& knobs, std::uint16_t que
       exports_{exports},
       checker_{checker},
       node_{face.node},
+      takes_nobody_{face.foreign && knobs.clone},
       keys_{make_keys(world, face.foreign)},
       session_options_{make_session_options(knobs, queue_depth, face)},
       admission_{{.max_sessions = knobs.max_sessions,
@@ -170,6 +171,10 @@ void ServerProcess::calm() {
 void ServerProcess::accept(std::shared_ptr<Wire> wire, rtrs::ConstBytes record, NodeId client) {
   const auto parameters = rtrs::wire::decode_connect_request(record);
   if (!parameters) return world_.violate("the server cannot read a connect request of the client");
+  // A clone makes no session, so that no client can go on there without being seen.
+  if (takes_nobody_ && parameters->cid == 0 && parameters->first_connection) {
+    return wire->close(Side::server);
+  }
   // Toward a session without epochs a stranger with its uuids could pass for the server's memory of
   // it, and only a key keeps such strangers out.
   if ((parameters->extension.features & rtrs::wire::kFeatureExactlyOnce) != 0) {
