@@ -96,30 +96,6 @@ PYTHON
 }
 it "what is written and zeroed is on every server, and is read from each" plain
 
-part_hangs() {
-  member_fault[b]="delay:hold-file=$PWD/hold,hold=6s:"
-  start_members a b
-  face_of_mirror
-  nbdsh <<'PYTHON'
-h.pwrite(b"x" * 512, 0)
-pathlib.Path("hold").touch()
-held = nbd.Buffer.from_bytearray(bytearray(b"held" * 25))
-h.aio_pwrite(held, 100)
-while pathlib.Path("hold").exists():
-    h.poll(10)
-h.pwrite(b"far!" * 128, 8 << 20)
-h.pwrite(b"part" * 25, (9 << 20) + 100)
-assert h.aio_in_flight() == 1, "they have waited for the write that hangs"
-h.pwrite(b"new!" * 10, 120)
-while h.aio_in_flight() > 0:
-    h.poll(-1)
-assert h.pread(24, 100) == b"held" * 5 + b"new!"
-h.flush()
-PYTHON
-  copies_are_same a b
-}
-it "a write inside a sector that hangs at a server holds up no change of another sector" part_hangs
-
 encrypted() {
   "${ctl_command[@]}" keygen host1 keys.psk --out host1.psk
   member_options=(--tls=require --tls-psk=keys.psk --pull "tls-psk-file=$PWD/host1.psk")
@@ -426,6 +402,31 @@ well_one_replaced() {
   nbdsh <<<'assert h.pread(65536, 0) + h.pread(65536, 5 << 20) == b"x" * 65536 + b"y" * 65536'
 }
 it "an operator replaces one of two servers, both of which must be there" well_one_replaced
+
+part_hangs() {
+  member_fault[b]="delay:hold-file=$PWD/hold,hold=6s:"
+  start_members a b
+  face_of_mirror "control=$PWD/control"
+  nbdsh <<<'h.pwrite(b"x" * 512, 0)'
+  eventually 120 all_in_step # so that no copy is held in the place of the write
+  nbdsh <<'PYTHON'
+pathlib.Path("hold").touch()
+held = nbd.Buffer.from_bytearray(bytearray(b"held" * 25))
+h.aio_pwrite(held, 100)
+while pathlib.Path("hold").exists():
+    h.poll(10)
+h.pwrite(b"far!" * 128, 8 << 20)
+h.pwrite(b"part" * 25, (9 << 20) + 100)
+assert h.aio_in_flight() == 1, "they have waited for the write that hangs"
+h.pwrite(b"new!" * 10, 120)
+while h.aio_in_flight() > 0:
+    h.poll(-1)
+assert h.pread(24, 100) == b"held" * 5 + b"new!"
+h.flush()
+PYTHON
+  copies_are_same a b
+}
+it "a write inside a sector that hangs at a server holds up no change of another sector" part_hangs
 
 disk_hangs() {
   member_fault[b]="delay:hold-file=$PWD/hold,hold=300s:"
