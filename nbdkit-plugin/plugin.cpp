@@ -112,16 +112,18 @@ int on_after_fork() {
     if (state->config.control.empty()) return 0;
     state->commands =
         std::make_unique<ControlCommands>(client_commands(state->config, *state->connections));
-    auto control = ControlSocket::open(
-        state->config.control,
-        [&commands = *state->commands](std::string_view line, ControlCaller caller) {
-          return commands.answer(line, caller);
-        });
-    if (!control) {
-      nbdkit_error("%s", control.error().c_str());
-      return -1;
-    }
-    state->control = *std::move(control);
+    const auto open = []() -> tl::expected<void, std::string> {
+      auto control = ControlSocket::open(
+          state->config.control,
+          [&commands = *state->commands](std::string_view line, ControlCaller caller) {
+            return commands.answer(line, caller);
+          });
+      if (!control) return tl::unexpected(control.error());
+      state->control = *std::move(control);
+      return {};
+    };
+    state->late_control = std::make_unique<LateOpening>(open, log_line);
+    state->late_control->start();
     return 0;
   });
 }
@@ -129,6 +131,7 @@ int on_after_fork() {
 void on_cleanup() {
   guarded(0, [] {
     if (state == nullptr || state->connections == nullptr) return 0;
+    state->late_control.reset();
     state->control.reset();
     state->connections->leave();
     state->connections.reset();

@@ -11,6 +11,7 @@
 #include "bridge/client/config.hpp"
 #include "bridge/client/connections.hpp"
 #include "bridge/control/control_socket.hpp"
+#include "bridge/control/late_opening.hpp"
 #include "rdma/complaint_log.hpp"
 
 #define NBDKIT_API_VERSION 2
@@ -37,6 +38,7 @@ struct State {
   std::unique_ptr<Connections> connections;
   std::unique_ptr<ControlCommands> commands;
   std::unique_ptr<ControlSocket> control;
+  std::unique_ptr<LateOpening> late_control;  ///< opens `control`
 };
 extern State* state;
 

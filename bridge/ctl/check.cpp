@@ -158,6 +158,7 @@ class Examiner {
     const bool named = is_meant({session, program});
     if (!named && !by_device) return;
     ++sessions_;
+    examine_listeners(report);
     const std::string name = session.empty() ? program : session;
     if (text_at(*row, "state") == "idle") return;
     const std::uint64_t up = number_at(*row, "act_path_cnt"), all = number_at(*row, "path_cnt");
@@ -359,14 +360,18 @@ class Examiner {
     }
     count_clients(report.status, all, exports);
     if (!all) return;
+    examine_listeners(report);
+    for (const char* part : {"search_path", "certificates"}) {
+      const std::string trouble = text_at(report.status, part);
+      if (!trouble.empty()) find(CtlHealth::warning, part, program, trouble);
+    }
+  }
+
+  void examine_listeners(const CtlReport& report) {
     for (const CtlJson& each : list_at(report.status, "listeners")) {
       if (text_at(each, "state") != "waiting") continue;
       find(CtlHealth::warning, "listener", text_at(each, "listener"),
            "it waits: " + text_at(each, "trouble"));
-    }
-    for (const char* part : {"search_path", "certificates"}) {
-      const std::string trouble = text_at(report.status, part);
-      if (!trouble.empty()) find(CtlHealth::warning, part, program, trouble);
     }
   }
 

@@ -122,20 +122,20 @@ std::vector<ControlCommand> metrics_commands(std::function<std::string()> page,
            /*for_readers=*/true}};
 }
 
-tl::expected<MetricsDoorPtr, std::string> open_metrics_door(
-    const std::optional<MetricsAddress>& address, MetricsDoor::Page page) {
-  if (!address) return nullptr;
-  auto door = MetricsDoor::open(*address, std::move(page));
-  if (door) {
-    log_function()(rtrs::LogLevel::info, "metrics at http://" + (*door)->address() + "/metrics");
-  }
-  return door;
+tl::expected<void, std::string> open_metrics_door(const std::optional<MetricsAddress>& address,
+                                                  MetricsDoor::Page page, MetricsDoorPtr& door) {
+  if (!address) return {};
+  auto opened = MetricsDoor::open(*address, std::move(page));
+  if (!opened) return tl::unexpected(opened.error());
+  door = *std::move(opened);
+  log_function()(rtrs::LogLevel::info, "metrics at http://" + door->address() + "/metrics");
+  return {};
 }
 
-tl::expected<MetricsDoorPtr, std::string> open_metrics_door(const std::string& address,
-                                                            MetricsDoor::Page page) {
-  if (address.empty()) return nullptr;
-  return open_metrics_door(std::optional{*parse_metrics_address(address)}, std::move(page));
+tl::expected<void, std::string> open_metrics_door(const std::string& address,
+                                                  MetricsDoor::Page page, MetricsDoorPtr& door) {
+  if (address.empty()) return {};
+  return open_metrics_door(std::optional{*parse_metrics_address(address)}, std::move(page), door);
 }
 
 std::uint64_t metrics_clock() {

@@ -49,14 +49,14 @@ std::vector<ControlCommand> metrics_commands(std::function<std::string()> page,
                                              std::function<Json()> counters);
 
 using MetricsDoorPtr = std::unique_ptr<MetricsDoor>;
-/// Opens the door and logs its address; null if no address is given.
+/// Opens the door and logs its address, if one is given.
 ///
 /// Errors: as MetricsDoor::open().
-tl::expected<MetricsDoorPtr, std::string> open_metrics_door(
-    const std::optional<MetricsAddress>& address, MetricsDoor::Page page);
+tl::expected<void, std::string> open_metrics_door(const std::optional<MetricsAddress>& address,
+                                                  MetricsDoor::Page page, MetricsDoorPtr& door);
 /// The same for an address that was checked before; "" = none.
-tl::expected<MetricsDoorPtr, std::string> open_metrics_door(const std::string& address,
-                                                            MetricsDoor::Page page);
+tl::expected<void, std::string> open_metrics_door(const std::string& address,
+                                                  MetricsDoor::Page page, MetricsDoorPtr& door);
 
 /// A steady clock for Surroundings::clock. Units: nanoseconds.
 std::uint64_t metrics_clock();

@@ -118,8 +118,6 @@ it "wrong addresses to listen on: status 2, and the message shows a right one" b
 impossible_addresses() {
   status_of 1 "$bridge_program" -l "unix:$PWD/missing/socket" rnbd+tcp://127.0.0.1/a
   says said "missing/socket: No such file or directory; there is no directory $PWD/missing; create it"
-  status_of 1 "$bridge_program" -l "unix:$PWD/socket" --control "$PWD/missing/control" rnbd+tcp://127.0.0.1/a
-  says said "missing/control: No such file or directory; there is no directory $PWD/missing; create it"
   [[ ! -e missing ]] || fail "a directory was made for a wrong path"
   status_of 2 "$bridge_program" -l "unix:$PWD/socket" --ready-fd 99 rnbd+tcp://127.0.0.1/a
   says said 'ready-fd 99 is not open'
@@ -128,6 +126,20 @@ impossible_addresses() {
   [[ ! -e socket ]] || fail "a socket file is left"
 }
 it "what cannot be listened on or written to: status 1, with the reason" impossible_addresses
+
+late_control() {
+  start_server --export disk0=memory:1M
+  start_bridge "rnbd+tcp://$address/disk0" --control "$PWD/missing/control"
+  says bridge.log "warning: control socket .*there is no directory $PWD/missing; create it .*tried again every second"
+  [[ $(nbdinfo --size "$uri") == 1048576 ]] || fail "the disk is not served"
+  [[ ! -e missing ]] || fail "a directory was made for a wrong path"
+  mkdir missing
+  eventually 20 test -S missing/control
+  limited "${ctl_command[@]}" "$PWD/missing/control" status >said
+  stop bridge
+  [[ ! -e missing/control ]] || fail "the socket is still there"
+}
+it "a control socket whose directory is missing keeps no disk waiting, and comes when it is there" late_control
 
 help() {
   status_of 0 "$bridge_program" --help

@@ -205,9 +205,39 @@ wrong_addresses() {
   start_server --export x=memory:1M --metrics 0
   local taken
   taken=$(logged "$case_dir/server.log" 'metrics at http://127.0.0.1:[0-9]+' | sed 's/.*://')
-  status_of 1 "$server_program" --listen tcp:127.0.0.1:0 --export x=memory:1M --metrics "$taken"
-  says said "cannot serve metrics at 127.0.0.1:$taken: Address already in use"
 }
-it "an address for metrics that is wrong or taken is refused" wrong_addresses
+it "an address for metrics that is wrong is refused" wrong_addresses
+
+serves_without_metrics() {
+  local taken program
+  spawn holder /usr/bin/python3 -u -c '
+import signal, socket, sys
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+s = socket.socket()
+s.bind(("", 0))
+s.listen()
+print(s.getsockname()[1])
+signal.pause()'
+  wait_for_line "$case_dir/holder.out" '^[0-9]+$'
+  taken=$(<"$case_dir/holder.out")
+  start_server --export disk0=memory:1M --control "$PWD/server.control" --metrics "$taken"
+  start_bridge "rnbd+tcp://$address/disk0" --control "$PWD/bridge.control" \
+    --metrics "127.0.0.2:$taken"
+  [[ $(nbdinfo --size "$uri") == 1048576 ]] || fail "the disk is not served"
+  for program in server bridge; do
+    says "$program.log" "warning: cannot serve metrics at 127.0.0.[12]:$taken: Address already in use;"
+    limited "${ctl_command[@]}" "$PWD/$program.control" status >said
+    says said '^metrics .*waiting +cannot serve metrics'
+  done
+  mkdir -p root/run/rnbd root/run/rnbd-server
+  ln -s "$PWD/server.control" root/run/rnbd-server/control
+  ln -s "$PWD/bridge.control" root/run/rnbd/disk0.control
+  status_of 1 "${ctl_command[@]}" --root "$PWD/root" check
+  says said '^WARNING: listener metrics: it waits: cannot serve metrics'
+  stop holder
+  for program in server bridge; do eventually 20 grep -q 'metrics at http' "$program.log"; done
+  eventually 20 limited "${ctl_command[@]}" --root "$PWD/root" check
+}
+it "a port for metrics that is taken keeps no disk waiting, and is tried again" serves_without_metrics
 
 finish

@@ -17,6 +17,7 @@
 #include "bridge/client/commands.hpp"
 #include "bridge/client/connections.hpp"
 #include "bridge/control/control_socket.hpp"
+#include "bridge/control/late_opening.hpp"
 #include "bridge/daemon/bridge/listeners.hpp"
 #include "bridge/daemon/bridge/metrics.hpp"
 #include "bridge/daemon/bridge/options.hpp"
@@ -92,16 +93,18 @@ std::string tell_ready(const BridgeOptions& options, const BridgeListeners& list
   return write_ready_line(options.ready_fd, ready);
 }
 
-/// None if no path is named.
-tl::expected<std::unique_ptr<ControlSocket>, std::string> open_control(
-    const std::string& path, const ControlCommands& commands) {
-  if (path.empty()) return nullptr;
-  auto control =
-      ControlSocket::open(path, [&commands](std::string_view line, ControlCaller caller) {
-        return commands.answer(line, caller);
-      });
-  if (control) remove_at_exit(path);
-  return control;
+/// Opens a control socket, if a path is named.
+tl::expected<void, std::string> open_control(const std::string& path,
+                                             const ControlCommands& commands,
+                                             std::unique_ptr<ControlSocket>& control) {
+  if (path.empty()) return {};
+  auto opened = ControlSocket::open(path, [&commands](std::string_view line, ControlCaller caller) {
+    return commands.answer(line, caller);
+  });
+  if (!opened) return tl::unexpected(opened.error());
+  control = *std::move(opened);
+  remove_at_exit(path);
+  return {};
 }
 
 /// As many as a session has lanes by default.
@@ -223,17 +226,29 @@ int serve(const BridgeOptions& options) {
                     .tls = *std::move(tls),
                     .log = log_function()}};
   const BridgeMetrics metrics{options.client, connections, front, options.tls_keys.certificates};
-  auto all = with_listeners(client_commands(options.client, connections), listeners);
+  MetricsDoorPtr door;
+  std::optional<LateOpening> late_metrics;
+  late_metrics.emplace(
+      [&] {
+        return open_metrics_door(
+            options.metrics, [&] { return metrics.page(); }, door);
+      },
+      log_function());
+  auto all = with_late(with_listeners(client_commands(options.client, connections), listeners),
+                       "metrics", *late_metrics);
   std::ranges::move(metrics.commands(), std::back_inserter(all));
   const ControlCommands commands{std::move(all)};
-  auto control = open_control(options.client.control, commands);
-  if (!control) return complain(control.error());
+  std::unique_ptr<ControlSocket> control;
+  std::optional<LateOpening> late_control;
+  late_control.emplace([&] { return open_control(options.client.control, commands, control); },
+                       log_function());
+  late_control->start();
   front.start();
   auto disk = kernel_disk(options, exports, front, connections, kept);
   if (!disk) return give_back(front, connections, disk.error());
-  auto door = open_metrics_door(options.metrics, [&] { return metrics.page(); });
+  late_metrics->start();
   signals_mean_drain();
-  const std::string wrong = door ? tell_ready(options, listeners, disk->get()) : door.error();
+  const std::string wrong = tell_ready(options, listeners, disk->get());
   if (*disk) (*disk)->watch([] { ::kill(::getpid(), SIGTERM); });
   listeners.await_others([&](auto late) { front.add(std::move(late)); },
                          [&] { notify_manager(status_line(options, listeners)); });
@@ -246,9 +261,13 @@ int serve(const BridgeOptions& options) {
   } else {
     complain(wrong);
   }
-  if (door) door->reset();
-  control->reset();
-  removed(options.client.control);
+  late_metrics.reset();
+  door.reset();
+  late_control.reset();
+  if (control) {
+    control.reset();
+    removed(options.client.control);
+  }
   listeners.end();
   if (*disk) end_disk(**disk, *options.kernel);
   front.stop(kDrain);

@@ -19,6 +19,7 @@
 #include <thread>
 
 #include "bridge/control/control_socket.hpp"
+#include "bridge/control/late_opening.hpp"
 #include "bridge/daemon/logging.hpp"
 #include "bridge/daemon/metrics_common.hpp"
 #include "bridge/daemon/metrics_door.hpp"
@@ -324,20 +325,28 @@ std::string control_path(const Settings& settings) {
   return std::string{all.substr(0, all.find(':'))} + "/control";
 }
 
-using Control = std::unique_ptr<ControlSocket>;
-
-tl::expected<Control, std::string> open_control(const std::string& path, rtrs::Server& server,
-                                                ExportCatalogue& catalogue, BlockServer& handler,
-                                                Reloader& reloader, const ServerMetrics& metrics) {
-  if (path.empty()) return nullptr;
-  auto all = server_commands(server, catalogue, handler, reloader);
+ControlCommands control_commands(rtrs::Server& server, ExportCatalogue& catalogue,
+                                 BlockServer& handler, Reloader& reloader,
+                                 const ServerMetrics& metrics, const LateOpening& late_metrics) {
+  auto all =
+      with_late(server_commands(server, catalogue, handler, reloader), "metrics", late_metrics);
   std::ranges::move(brick_commands(catalogue), std::back_inserter(all));
   std::ranges::move(eviction_commands(server, catalogue), std::back_inserter(all));
   std::ranges::move(metrics.commands(), std::back_inserter(all));
-  return ControlSocket::open(path, [commands = ControlCommands{std::move(all)}](
-                                       std::string_view line, ControlCaller caller) {
+  return ControlCommands{std::move(all)};
+}
+
+/// Opens a control socket, if there is to be one.
+tl::expected<void, std::string> open_control(const std::string& path,
+                                             const ControlCommands& commands,
+                                             std::unique_ptr<ControlSocket>& control) {
+  if (path.empty()) return {};
+  auto opened = ControlSocket::open(path, [&](std::string_view line, ControlCaller caller) {
     return commands.answer(line, caller);
   });
+  if (!opened) return tl::unexpected(opened.error());
+  control = *std::move(opened);
+  return {};
 }
 
 /// "" or the mistake.
@@ -420,11 +429,23 @@ int serve(const Invocation& invocation, ExportCatalogue& catalogue, const State&
   reloader.emplace(invocation, Reloader::Serving{catalogue, handler, *server, tell_manager});
   const ServerMetrics metrics{*server, catalogue, *meters, settings.queue_depth,
                               settings.tls_keys.certificates};
-  auto control =
-      open_control(control_path(settings), *server, catalogue, handler, *reloader, metrics);
-  auto door = open_metrics_door(settings.metrics, [&] { return metrics.page(); });
-  std::string wrong = !control ? control.error() : !door ? door.error() : "";
-  if (wrong.empty()) wrong = tell_ready(invocation, *server, catalogue);
+  MetricsDoorPtr door;
+  std::optional<LateOpening> late_metrics;
+  late_metrics.emplace(
+      [&] {
+        return open_metrics_door(
+            settings.metrics, [&] { return metrics.page(); }, door);
+      },
+      log_function());
+  const ControlCommands commands =
+      control_commands(*server, catalogue, handler, *reloader, metrics, *late_metrics);
+  std::unique_ptr<ControlSocket> control;
+  std::optional<LateOpening> late_control;
+  late_control.emplace([&] { return open_control(control_path(settings), commands, control); },
+                       log_function());
+  late_control->start();
+  late_metrics->start();
+  const std::string wrong = tell_ready(invocation, *server, catalogue);
   if (wrong.empty()) {
     const LateExports late{catalogue, tell_manager};
     const auto look = [&] {
@@ -439,8 +460,10 @@ int serve(const Invocation& invocation, ExportCatalogue& catalogue, const State&
   } else {
     complain(wrong);
   }
-  if (door) door->reset();
-  if (control) control->reset();
+  late_control.reset();
+  control.reset();
+  late_metrics.reset();
+  door.reset();
   reloader.reset();
   stop(std::move(server), handler, catalogue, std::move(pool));
   return wrong.empty() ? 0 : 1;
