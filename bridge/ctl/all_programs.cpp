@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cstdio>
 #include <set>
 #include <string>
 #include <thread>
@@ -20,6 +19,7 @@
 #include "bridge/ctl/maps.hpp"
 #include "bridge/ctl/openers.hpp"
 #include "bridge/ctl/outcome.hpp"
+#include "bridge/ctl/output.hpp"
 #include "bridge/ctl/reports.hpp"
 #include "bridge/ctl/steer.hpp"
 #include "bridge/ctl/steering.hpp"
@@ -54,11 +54,11 @@ void add_openers(const CtlAction& action, CtlInventory& inventory) {
 
 Outcome list(const CtlAction& action) {
   const CtlReports reports = ask_all(action.root);
-  for (const std::string& silent : reports.silent) remark(silent);
+  for (const std::string& silent : reports.silent) complain(silent);
   const CtlSide other = action.side == CtlSide::server ? CtlSide::client : CtlSide::server;
   for (const HiddenProgram& each : reports.hidden) {
     const CtlSide its = each.server ? CtlSide::server : CtlSide::client;
-    if (action.side == CtlSide::both || its != other) remark(each.text);
+    if (action.side == CtlSide::both || its != other) complain(each.text);
   }
   CtlInventory inventory =
       take_inventory(reports.all, find_kernel_devices(action.root), action.side);
@@ -268,9 +268,9 @@ void resolve_links(CtlAction& action) {
 
 /// The exit status.
 int print(const Outcome& outcome) {
-  std::fputs(outcome.out.c_str(), stdout);
-  if (!outcome.error.empty()) std::fprintf(stderr, "rnbd-ctl: %s\n", outcome.error.c_str());
-  return std::fflush(stdout) == 0 ? outcome.status : 1;
+  say(outcome.out);
+  if (!outcome.error.empty()) complain(outcome.error);
+  return outcome.status;
 }
 
 /// Until Ctrl-C, or until nobody reads it.
@@ -285,9 +285,10 @@ int watch(const CtlAction& action) {
   const bool clears = ::isatty(STDOUT_FILENO) == 1 && action.format == CtlFormat::table;
   for (;;) {
     const Outcome outcome = perform(action);
-    if (clears) std::fputs("\033[H\033[2J", stdout);
-    if (print(outcome) != outcome.status) return 1;
-    if (!clears) std::fputs("\n", stdout);
+    if (clears) clear_terminal();
+    print(outcome);
+    if (!clears) say("\n");
+    if (!is_written()) return 1;
     std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
   }
 }

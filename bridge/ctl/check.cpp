@@ -456,7 +456,7 @@ class Examiner {
                                  {"name", finding.name},
                                  {"text", finding.text}});
     }
-    return all.dump(2, ' ', false, CtlJson::error_handler_t::replace) + "\n";
+    return readable_json(all.dump(2, ' ', false, CtlJson::error_handler_t::replace)) + "\n";
   }
 
   const CtlAction& action_;

@@ -7,6 +7,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
@@ -16,7 +17,10 @@
 namespace rnbd {
 namespace {
 
+using Json = nlohmann::ordered_json;
+
 constexpr std::size_t kLongestAnswer = 16 << 20;
+constexpr std::size_t kDeepestAnswer = 64;  ///< brackets in brackets: printing recurses
 
 tl::unexpected<CtlTrouble> trouble(int error, std::string text = "") {
   if (text.empty()) text = strerrordesc_np(error);
@@ -64,7 +68,46 @@ int send_line(int fd, const std::string& line) {
   return 0;
 }
 
+bool is_too_deep(const std::string& json) {
+  std::size_t depth = 0;
+  bool in_string = false;
+  for (std::size_t i = 0; i < json.size(); ++i) {
+    const char c = json[i];
+    if (in_string && c == '\\') {
+      ++i;
+    } else if (c == '"') {
+      in_string = !in_string;
+    } else if (!in_string && (c == '[' || c == '{')) {
+      if (++depth > kDeepestAnswer) return true;
+    } else if (!in_string && (c == ']' || c == '}') && depth > 0) {
+      --depth;
+    }
+  }
+  return false;
+}
+
+bool is_list_of_objects(const Json& value) {
+  return value.is_array() &&
+         std::ranges::all_of(value, [](const Json& each) { return each.is_object(); });
+}
+
 }  // namespace
+
+Json parse_answer(const std::string& answer) {
+  if (is_too_deep(answer)) return nullptr;
+  Json json = Json::parse(answer, nullptr, /*allow_exceptions=*/false);
+  if (!json.is_object()) return nullptr;
+  for (const char* list : {"devices", "paths", "sessions", "exports"}) {
+    const auto found = json.find(list);
+    if (found != json.end() && !is_list_of_objects(*found)) return nullptr;
+  }
+  return json;
+}
+
+std::string message_of(const Json& answer) {
+  const auto found = answer.find("message");
+  return found != answer.end() && found->is_string() ? found->get<std::string>() : "it failed";
+}
 
 tl::expected<std::string, CtlTrouble> ask_control_socket(const std::string& path, std::string line,
                                                          std::chrono::seconds patience) {

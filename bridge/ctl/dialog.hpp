@@ -3,6 +3,7 @@
 #pragma once
 
 #include <chrono>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <tl/expected.hpp>
 
@@ -20,5 +21,12 @@ struct CtlTrouble {
 /// after `patience` without progress.
 tl::expected<std::string, CtlTrouble> ask_control_socket(
     const std::string& path, std::string line, std::chrono::seconds patience = kCtlPatience);
+
+/// An answer of a program, which may be any program. Null: it is no JSON object as those of rnbdkit
+/// have them, in which `devices`, `paths`, `sessions` and `exports` are lists of objects.
+nlohmann::ordered_json parse_answer(const std::string& answer);
+
+/// Why a program refuses, in its own words.
+std::string message_of(const nlohmann::ordered_json& answer);
 
 }  // namespace rnbd

@@ -7,7 +7,6 @@
 #include <CLI/Validators.hpp>
 #include <array>
 #include <chrono>
-#include <cstdio>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -19,6 +18,7 @@
 #include "bridge/client/connections.hpp"
 #include "bridge/client/uri.hpp"
 #include "bridge/ctl/discovery.hpp"
+#include "bridge/ctl/output.hpp"
 #include "bridge/ctl/words.hpp"
 #include "bridge/daemon/cli.hpp"
 #include "bridge/protocol/printable.hpp"
@@ -137,17 +137,15 @@ tl::expected<CtlDiscovery, Failure> look(Connections& connections) {
   return discovery;
 }
 
-void complain(const Failure& failure) {
-  std::fprintf(stderr, "rnbd-ctl: %s\n", readable_text(failure.text).c_str());
-}
+void complain_of(const Failure& failure) { complain(readable_text(failure.text)); }
 
 int show(const Question& question, Connections& connections) {
   const auto discovery = look(connections);
   if (!discovery) {
-    complain(discovery.error());
+    complain_of(discovery.error());
     return 1;
   }
-  std::fputs(text_of(*discovery, question.format).c_str(), stdout);
+  say(text_of(*discovery, question.format));
   return 0;
 }
 
@@ -159,19 +157,17 @@ int watch(const Question& question, Connections& connections) {
   for (;;) {
     auto present = look(connections);
     if (!present && !shown) {
-      complain(present.error());
+      complain_of(present.error());
       return 1;
     }
     const std::string before = std::exchange(trouble, present ? "" : present.error().text);
-    if (!present && trouble != before) complain(present.error());
+    if (!present && trouble != before) complain_of(present.error());
     if (present && (!shown || *present != *shown)) {
       const bool briefly = shown && question.format == CtlFormat::table;
-      std::fputs((briefly ? changes_between(*shown, *present) : text_of(*present, question.format))
-                     .c_str(),
-                 stdout);
+      say(briefly ? changes_between(*shown, *present) : text_of(*present, question.format));
       shown = *std::move(present);
     }
-    if (std::fflush(stdout) != 0) return 1;
+    if (!is_written()) return 1;
     std::this_thread::sleep_for(std::chrono::duration<double>(question.interval));
   }
 }
@@ -192,9 +188,7 @@ std::optional<int> run_discover(int argc, const char* const* argv) {
   const auto question =
       asks_help ? parse_discover(kHelp.size(), kHelp.data()) : parse_discover(argc - 1, argv + 1);
   if (question) return run(*question);
-  const EarlyExit& early = question.error();
-  std::fputs(early.text.c_str(), early.status == 0 ? stdout : stderr);
-  return early.status;
+  return leave_early(question.error());
 }
 
 }  // namespace rnbd

@@ -84,7 +84,7 @@ std::string json_of(const CtlDiscovery& discovery) {
   const Json all{{"exports", std::move(exports)},
                  {"referrals", std::move(referrals)},
                  {"paths", discovery.paths}};
-  return all.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+  return readable_json(all.dump(-1, ' ', false, Json::error_handler_t::replace)) + "\n";
 }
 
 /// Unknown: "".

@@ -6,14 +6,15 @@
 #include <CLI/Formatter.hpp>
 #include <algorithm>
 #include <array>
-#include <cstdio>
 #include <ctime>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string_view>
 #include <vector>
 
+#include "bridge/ctl/output.hpp"
 #include "bridge/ctl/whole_file.hpp"
+#include "bridge/protocol/printable.hpp"
 #include "rdma/transport/tls/inspect.hpp"
 #include "rdma/transport/tls/key_files.hpp"
 #include "rdma/transport/tls/psk_file.hpp"
@@ -93,12 +94,18 @@ tl::expected<std::vector<Shown>, std::string> certificates(const std::string& di
 }
 
 void print(const std::vector<Shown>& all) {
-  std::printf("%-24s %-24s %-16s  %s\n", "KEY", "USER", "FINGERPRINT", "ENDS");
+  const auto column = [](std::string text, std::size_t width) {
+    text.resize(std::max(text.size(), width), ' ');
+    return text + ' ';
+  };
+  const auto line = [&](const std::string& key, const std::string& user,
+                        const std::string& fingerprint, const std::string& ends) {
+    say(column(key, 24) + column(user, 24) + column(fingerprint, 16) + ' ' + ends + '\n');
+  };
+  line("KEY", "USER", "FINGERPRINT", "ENDS");
   for (const Shown& key : all) {
     const std::string warning = key.warning.empty() ? "" : " (" + key.warning + ")";
-    std::printf("%-24s %-24s %-16s  %s%s\n", key.name.c_str(), key.user.c_str(),
-                key.fingerprint.c_str(), key.ends.empty() ? "-" : key.ends.c_str(),
-                warning.c_str());
+    line(key.name, key.user, key.fingerprint, (key.ends.empty() ? "-" : key.ends) + warning);
   }
 }
 
@@ -111,7 +118,9 @@ void print_json(const std::vector<Shown>& all) {
     if (!key.warning.empty()) one["warning"] = key.warning;
     list.push_back(std::move(one));
   }
-  std::printf("%s\n", nlohmann::ordered_json{{"keys", std::move(list)}}.dump().c_str());
+  using Json = nlohmann::ordered_json;
+  const Json answer{{"keys", std::move(list)}};
+  say(readable_json(answer.dump(-1, ' ', false, Json::error_handler_t::replace)) + "\n");
 }
 
 Done list_keys(const std::string& path, bool json) {
@@ -156,8 +165,8 @@ Done remove_key(const std::string& file, const std::string& name) {
   }
   const tls::Content rest = without(content->text(), name);
   if (auto done = write_file(file, rest.text(), 0600); !done) return done;
-  std::printf("the key '%s' is no longer in %s; a reload of the server ends its sessions\n",
-              name.c_str(), file.c_str());
+  say("the key '" + name + "' is no longer in " + file +
+      "; a reload of the server ends its sessions\n");
   return {};
 }
 

@@ -6,7 +6,6 @@
 #include <CLI/App.hpp>
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
-#include <cstdio>
 #include <ctime>
 #include <filesystem>
 #include <string>
@@ -15,6 +14,7 @@
 #include <vector>
 
 #include "bridge/ctl/key_list.hpp"
+#include "bridge/ctl/output.hpp"
 #include "bridge/ctl/whole_file.hpp"
 #include "bridge/daemon/cli.hpp"
 #include "rdma/transport/tls/generate.hpp"
@@ -124,8 +124,8 @@ Done make_key(const std::string& name, const std::string& file, const std::strin
     if (!out.empty()) ::unlink(out.c_str());
     return done;
   }
-  std::printf("the key '%s' is in %s%s%s\n", key_name.c_str(), file.c_str(),
-              out.empty() ? "" : " and, alone, in ", out.c_str());
+  say("the key '" + key_name + "' is in " + file + (out.empty() ? "" : " and, alone, in ") + out +
+      "\n");
   return {};
 }
 
@@ -167,8 +167,7 @@ tl::expected<tls::Issued, std::string> make_authority(const std::string& directo
   auto done = write_file(directory + "/ca-key.pem", made->key.text(), 0600);
   if (done) done = write_file(directory + '/' + tls::kCaCertificate, made->certificate, 0644);
   if (!done) return tl::unexpected(done.error());
-  std::printf("made an authority in %s; keep ca-key.pem there, and to yourself\n",
-              directory.c_str());
+  say("made an authority in " + directory + "; keep ca-key.pem there, and to yourself\n");
   return made;
 }
 
@@ -194,7 +193,7 @@ Done issue_into(const std::string& directory, const tls::Issued& authority,
   auto done = write_file(key, issued->key.text(), 0600);
   if (done) done = write_file(certificate, issued->certificate, 0644);
   if (done) {
-    std::printf("made %s for '%s' and its key\n", certificate.c_str(), request.common_name.c_str());
+    say("made " + certificate + " for '" + request.common_name + "' and its key\n");
   }
   return done;
 }
@@ -272,12 +271,9 @@ std::optional<int> run_key_command(int argc, const char* const* argv) {
   if (run == nullptr) return std::nullopt;
   Done done;
   const auto early = run(argc - 1, argv + 1, done);
-  if (early) {
-    std::fputs(early->text.c_str(), early->status == 0 ? stdout : stderr);
-    return early->status;
-  }
+  if (early) return leave_early(*early);
   if (done) return 0;
-  std::fprintf(stderr, "rnbd-ctl %s: %s\n", argv[1], done.error().c_str());
+  complain(done.error(), argv[1]);
   return 1;
 }
 

@@ -5,6 +5,8 @@
 #include <utility>
 #include <vector>
 
+#include "bridge/protocol/printable.hpp"
+
 namespace rnbd {
 namespace {
 
@@ -68,7 +70,7 @@ CtlJson objects_of(const CtlAction& action, const CtlColumns& columns,
 std::string json_of(const CtlAction& action, CtlObject object, const CtlColumns& columns,
                     const std::vector<CtlJson>& list) {
   const CtlJson all{{std::string{name_of(object)} + 's', objects_of(action, columns, list)}};
-  return all.dump(2, ' ', false, CtlJson::error_handler_t::replace) + "\n";
+  return readable_json(all.dump(2, ' ', false, CtlJson::error_handler_t::replace)) + "\n";
 }
 
 std::string xml_text(const std::string& text) {

@@ -8,7 +8,6 @@
 #include <CLI/Validators.hpp>
 #include <algorithm>
 #include <chrono>
-#include <cstdio>
 #include <exception>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -17,10 +16,12 @@
 #include <vector>
 
 #include "bridge/ctl/all_programs.hpp"
+#include "bridge/ctl/check.hpp"
 #include "bridge/ctl/dialog.hpp"
 #include "bridge/ctl/discover.hpp"
 #include "bridge/ctl/hidden.hpp"
 #include "bridge/ctl/keys.hpp"
+#include "bridge/ctl/output.hpp"
 #include "bridge/ctl/program_words.hpp"
 #include "bridge/ctl/programs.hpp"
 #include "bridge/ctl/top.hpp"
@@ -90,32 +91,27 @@ struct Invocation {
   TopOptions top = {};
 };
 
-/// The exit status.
-int show(const Invocation& invocation, const std::string& answer) {
-  const auto json = nlohmann::ordered_json::parse(answer, nullptr, /*allow_exceptions=*/false);
-  if (!json.is_object()) {
-    std::fprintf(stderr, "rnbd-ctl: %s does not answer as a control socket does\n",
-                 invocation.socket.c_str());
-    return 1;
-  }
-  if (invocation.json) {
-    std::puts(answer.c_str());
-  } else if (json.contains("error")) {
-    const std::string message = json.value("message", std::string{});
-    // Programs do not know the verbs of rnbd-ctl.
-    const std::string guess = json["error"] == "EINVAL" ? ctl_verb_like(invocation.words[0]) : "";
-    std::fprintf(stderr, "rnbd-ctl: %s%s\n", readable_text(message).c_str(), guess.c_str());
-  } else if (json.size() == 1 && json.contains("text") && json["text"].is_string()) {
-    std::fputs(json["text"].get_ref<const std::string&>().c_str(), stdout);
-  } else {
-    std::fputs(readable(json).c_str(), stdout);
-  }
-  return json.contains("error") ? 1 : 0;
+int fail(const std::string& text) {
+  complain(text);
+  return 1;
 }
 
-int complain(const std::string& text) {
-  std::fprintf(stderr, "rnbd-ctl: %s\n", text.c_str());
-  return 1;
+/// The exit status.
+int show(const Invocation& invocation, const std::string& answer) {
+  const auto json = parse_answer(answer);
+  if (json.is_null()) return fail(invocation.socket + " does not answer as a control socket does");
+  if (invocation.json) {
+    say(readable_json(answer) + "\n");
+  } else if (json.contains("error")) {
+    // Programs do not know the verbs of rnbd-ctl.
+    const std::string guess = json["error"] == "EINVAL" ? ctl_verb_like(invocation.words[0]) : "";
+    complain(readable_text(message_of(json)) + guess);
+  } else if (json.size() == 1 && json.contains("text") && json["text"].is_string()) {
+    say(json["text"].get_ref<const std::string&>());
+  } else {
+    say(readable(json));
+  }
+  return json.contains("error") ? 1 : 0;
 }
 
 int ask_once(const Invocation& invocation) {
@@ -123,17 +119,17 @@ int ask_once(const Invocation& invocation) {
   for (const std::string& word : invocation.words) line += (line.empty() ? "" : " ") + word;
   const auto answer = ask_control_socket(invocation.socket, line);
   if (answer) return show(invocation, *answer);
-  return complain(invocation.socket + ": " + answer.error().text);
+  return fail(invocation.socket + ": " + answer.error().text);
 }
 
 /// Until Ctrl-C, or a failure.
 int watch(const Invocation& invocation) {
   const bool clears = ::isatty(STDOUT_FILENO) == 1 && !invocation.json;
   for (;;) {
-    if (clears) std::fputs("\033[H\033[2J", stdout);
+    if (clears) clear_terminal();
     if (const int status = ask_once(invocation); status != 0) return status;
-    if (!clears && !invocation.json) std::fputs("\n", stdout);
-    if (std::fflush(stdout) != 0) return 1;
+    if (!clears && !invocation.json) say("\n");
+    if (!is_written()) return 1;
     std::this_thread::sleep_for(std::chrono::duration<double>(invocation.top.interval));
   }
 }
@@ -237,26 +233,34 @@ tl::expected<Invocation, EarlyExit> parse(int argc, const char* const* argv) {
   return invocation;
 }
 
+int perform(int argc, char** argv) {
+  if (const auto status = run_key_command(argc, argv)) return *status;
+  if (const auto status = run_discover(argc, argv)) return *status;
+  if (const auto status = run_ctl_words(argc, argv)) return *status;
+  if (const auto help = help_on_program_word({argv + 1, argv + argc})) {
+    say(*help);
+    return 0;
+  }
+  const auto invocation = parse(argc, argv);
+  return invocation ? run(*invocation) : leave_early(invocation.error());
+}
+
+/// Monitoring would take 1 for a warning.
+int status_of_silence(const std::vector<std::string>& words) {
+  const bool checks = std::ranges::find(words, "check") != words.end();
+  return checks ? static_cast<int>(CtlHealth::unknown) : 1;
+}
+
 }  // namespace
 }  // namespace rnbd
 
 int main(int argc, char** argv) {
   if (!rnbd::open_standard_streams()) return 1;
+  const int unwritten = rnbd::status_of_silence({argv + 1, argv + argc});
   try {
-    if (const auto status = rnbd::run_key_command(argc, argv)) return *status;
-    if (const auto status = rnbd::run_discover(argc, argv)) return *status;
-    if (const auto status = rnbd::run_ctl_words(argc, argv)) return *status;
-    if (const auto help = rnbd::help_on_program_word({argv + 1, argv + argc})) {
-      std::fputs(help->c_str(), stdout);
-      return 0;
-    }
-    const auto invocation = rnbd::parse(argc, argv);
-    if (invocation) return rnbd::run(*invocation);
-    const rnbd::EarlyExit& early = invocation.error();
-    std::fputs(early.text.c_str(), early.status == 0 ? stdout : stderr);
-    return early.status;
+    return rnbd::with_output(rnbd::perform(argc, argv), unwritten);
   } catch (const std::exception& error) {
-    std::fprintf(stderr, "rnbd-ctl: %s\n", error.what());
-    return 1;
+    rnbd::complain(error.what());
+    return unwritten;
   }
 }

@@ -18,6 +18,7 @@
 #include "bridge/ctl/found_mapping.hpp"
 #include "bridge/ctl/fstab.hpp"
 #include "bridge/ctl/outcome.hpp"
+#include "bridge/ctl/output.hpp"
 #include "bridge/ctl/programs.hpp"
 #include "bridge/ctl/steer.hpp"
 #include "bridge/ctl/whole_file.hpp"
@@ -121,7 +122,7 @@ MapAnswer device_line(const std::string& root, const std::string& name,
   if (!device)
     return map_trouble("the bridge runs, but the kernel has no device of '" + name + "'");
   const std::string missing = await_link(root, *device, patience);
-  if (!missing.empty()) remark(missing);
+  if (!missing.empty()) complain(missing);
   return "/dev/" + device->device + "\n";
 }
 
@@ -130,10 +131,10 @@ void warn_of_read_only(const std::string& root, const std::string& name,
                        const Supervisor& supervisor) {
   const auto device = device_called(root, name);
   if (!device || !is_read_only(root, device->device)) return;
-  remark("/dev/" + device->device +
-         " is read-only: another client writes to the disk, or its server exports it so; "
-         "the log tells which: " +
-         supervisor.log_of(name));
+  complain("/dev/" + device->device +
+           " is read-only: another client writes to the disk, or its server exports it so; "
+           "the log tells which: " +
+           supervisor.log_of(name));
 }
 
 // ---- unmap --------------------------------------------------------------------------------------
@@ -142,11 +143,12 @@ void warn_of_read_only(const std::string& root, const std::string& name,
 void warn_of_fstab(const std::string& root, const FoundMapping& found) {
   const std::string uuid = found.device ? found.device->uuid : "";
   for (const FstabLine& line : fstab_lines_of(root, {"", uuid, found.name})) {
-    remark(std::string{"this line stays in /etc/fstab"} +
-           (line.awaited ? ", and the next boot waits for its disk; remove it, unless you map the "
-                           "disk again:\n"
-                         : ":\n") +
-           line.text);
+    complain(std::string{"this line stays in /etc/fstab"} +
+             (line.awaited
+                  ? ", and the next boot waits for its disk; remove it, unless you map the "
+                    "disk again:\n"
+                  : ":\n") +
+             line.text);
   }
 }
 
@@ -279,8 +281,8 @@ MapAnswer map_device(const CtlAction& action) {
   // Not on standard output, which scripts read.
   if (line && action.access != "ro") warn_of_read_only(action.root, mapping->name, *supervisor);
   if (line && action.persist) {
-    remark("to mount it at boot, write into /etc/fstab, with its place and its file system:\n" +
-           fstab_line(mapping->name));
+    complain("to mount it at boot, write into /etc/fstab, with its place and its file system:\n" +
+             fstab_line(mapping->name));
   }
   return line;
 }
@@ -297,7 +299,7 @@ MapAnswer unmap_device(const CtlAction& action) {
   if (wrong.empty()) wrong = remove_mapping_files(found.files);
   if (!wrong.empty()) return map_trouble(wrong);
   const std::string users = action.force ? warning_about_users(action.root, found) : "";
-  if (!users.empty()) remark(users);
+  if (!users.empty()) complain(users);
   warn_of_fstab(action.root, found);
   return (found.device ? found.device->device + " of " : "") + found.name + ": unmapped\n";
 }
@@ -349,8 +351,8 @@ MapAnswer resize_device(const CtlAction& action) {
     return map_trouble(device + " has " + in_bytes(size) + ", and a disk in use cannot shrink");
   }
   if (size < *wanted) {
-    remark(device + " has " + in_bytes(size) + "; waiting for " + in_bytes(*wanted) + ", " +
-           in_seconds(*patience) + " at most");
+    complain(device + " has " + in_bytes(size) + "; waiting for " + in_bytes(*wanted) + ", " +
+             in_seconds(*patience) + " at most");
   }
   const auto limit = steady_clock::now() + std::chrono::duration<double>(*patience);
   while (size < *wanted && steady_clock::now() < limit) {

@@ -24,7 +24,4 @@ void add_complaints(const std::vector<std::string>& sentences, CtlOutcome& outco
 /// "0.5 s"
 std::string in_seconds(double seconds);
 
-/// A remark for people that is no part of the answer, at once on standard error.
-void remark(const std::string& text);
-
 }  // namespace rnbd

@@ -28,7 +28,7 @@ CtlJson ask(const std::string& socket, const std::string& line, std::chrono::sec
     if (error != ECONNREFUSED) trouble = answer.error().text;
     return nullptr;
   }
-  CtlJson json = CtlJson::parse(*answer, nullptr, /*allow_exceptions=*/false);
+  CtlJson json = parse_answer(*answer);
   if (json.is_object() && !json.contains("error")) return json;
   trouble = "it does not answer as a program of rnbdkit does";
   return nullptr;
@@ -117,11 +117,6 @@ std::string in_seconds(double seconds) {
   text.erase(text.find_last_not_of('0') + 1);
   if (text.ends_with('.') || text.ends_with(',')) text.pop_back();
   return text + " s";
-}
-
-void remark(const std::string& text) {
-  std::fflush(stdout);
-  std::fprintf(stderr, "rnbd-ctl: %s\n", text.c_str());
 }
 
 }  // namespace rnbd

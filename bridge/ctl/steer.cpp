@@ -4,13 +4,13 @@
 #include <algorithm>
 #include <charconv>
 #include <chrono>
-#include <cstdio>
 #include <thread>
 #include <vector>
 
 #include "bridge/ctl/dialog.hpp"
 #include "bridge/ctl/kernel_devices.hpp"
 #include "bridge/ctl/openers.hpp"
+#include "bridge/ctl/output.hpp"
 #include "bridge/ctl/reports.hpp"
 #include "bridge/ctl/steering.hpp"
 #include "bridge/protocol/printable.hpp"
@@ -27,9 +27,9 @@ constexpr std::chrono::milliseconds kLookAtPathEvery{100};
 std::string take(const CtlStep& step) {
   const auto answer = ask_control_socket(step.socket, step.line);
   if (!answer) return step.socket + ": " + answer.error().text;
-  const CtlJson json = CtlJson::parse(*answer, nullptr, /*allow_exceptions=*/false);
-  if (!json.is_object()) return step.socket + " does not answer as a control socket does";
-  return json.contains("error") ? json.value("message", std::string{"it failed"}) : "";
+  const CtlJson json = parse_answer(*answer);
+  if (json.is_null()) return step.socket + " does not answer as a control socket does";
+  return json.contains("error") ? message_of(json) : "";
 }
 
 // ---- Who would be cut off -----------------------------------------------------------------------
@@ -97,8 +97,8 @@ std::string failed(const CtlAwaited& path, const CtlPathNews& news) {
 /// Until all are connected, or the time is over.
 CtlOutcome await(const std::vector<CtlAwaited>& paths, double seconds) {
   CtlOutcome outcome;
-  for (const CtlAwaited& path : paths) std::printf("%s: connecting\n", name_of(path).c_str());
-  if (seconds <= 0 || std::fflush(stdout) != 0) return outcome;
+  for (const CtlAwaited& path : paths) say(name_of(path) + ": connecting\n");
+  if (seconds <= 0 || !is_written()) return outcome;
   const auto limit = steady_clock::now() + std::chrono::duration<double>(seconds);
   for (const CtlAwaited& path : paths) {
     CtlPathNews news = look_at(path);
@@ -134,7 +134,7 @@ CtlOutcome steer(const CtlAction& action) {
   const auto patience = seconds_to_wait(action, kUsualWait);
   if (!patience) return {2, "", patience.error()};
   const CtlReports reports = ask_all(action.root);
-  for (const std::string& silent : reports.silent) remark(silent);
+  for (const std::string& silent : reports.silent) complain(silent);
   const auto steps = steps_of(action, reports.all, find_kernel_devices(action.root));
   if (!steps) return {1, "", steps.error()};
   if (action.verb == CtlVerb::disconnect && !action.force) {

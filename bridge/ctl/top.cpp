@@ -6,11 +6,12 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <cstdio>
 #include <initializer_list>
 #include <nlohmann/json.hpp>
 #include <thread>
 
+#include "bridge/ctl/dialog.hpp"
+#include "bridge/ctl/output.hpp"
 #include "bridge/ctl/view.hpp"
 #include "bridge/protocol/printable.hpp"
 
@@ -27,6 +28,12 @@ double number_of(const TopJson& object, const std::string& name) {
   return found != object.end() && found->is_number() ? found->get<double>() : 0;
 }
 
+/// Null: there is none.
+TopJson field(const TopJson& object, const char* name) {
+  const auto found = object.find(name);
+  return found != object.end() ? *found : TopJson{};
+}
+
 double rounded(double value) { return std::round(value * 10) / 10; }
 
 double increase(const TopJson& before, const TopJson& after, const std::string& name) {
@@ -39,7 +46,8 @@ double increase(const TopJson& before, const TopJson& after, const std::string& 
 TopJson same_in(const TopJson& list, const TopJson& object,
                 std::initializer_list<const char*> keys) {
   for (const TopJson& each : list) {
-    if (std::ranges::all_of(keys, [&](const char* key) { return each[key] == object[key]; }))
+    if (std::ranges::all_of(
+            keys, [&](const char* key) { return field(each, key) == field(object, key); }))
       return each;
   }
   return TopJson::object();
@@ -61,7 +69,7 @@ TopJson rates_between(const TopJson& before, const TopJson& after, double second
     const auto rate = [&](const char* name, double unit) {
       return rounded(increase(then, device, name) / seconds / unit);
     };
-    rates["devices"].push_back({{"device", device["device"]},
+    rates["devices"].push_back({{"device", field(device, "device")},
                                 {"r/s", rate("read_ops", 1)},
                                 {"w/s", rate("write_ops", 1)},
                                 {"other/s", rate("other_ops", 1)},
@@ -74,12 +82,12 @@ TopJson rates_between(const TopJson& before, const TopJson& after, double second
   }
   for (const TopJson& path : after["paths"]) {
     const TopJson then = same_in(before["paths"], path, {"path", "session"});
-    rates["paths"].push_back({{"path", path["path"]},
-                              {"session", path["session"]},
-                              {"state", path["state"]},
+    rates["paths"].push_back({{"path", field(path, "path")},
+                              {"session", field(path, "session")},
+                              {"state", field(path, "state")},
                               {"req/s", rounded(increase(then, path, "requests") / seconds)},
                               {"in_flight", number_of(path, "in_flight")},
-                              {"latency_us", path["latency_us"]}});
+                              {"latency_us", field(path, "latency_us")}});
   }
   return rates;
 }
@@ -93,24 +101,21 @@ int run_top(const TopOptions& options,
     const auto answer = counters();
     const auto now = steady_clock::now();
     if (!answer) {
-      std::fprintf(stderr, "rnbd-ctl: %s\n", answer.error().c_str());
+      complain(answer.error());
       return 1;
     }
-    TopJson after = TopJson::parse(*answer, nullptr, /*allow_exceptions=*/false);
+    TopJson after = parse_answer(*answer);
     if (!after.is_object() || !after.contains("devices") || !after.contains("paths")) {
-      const std::string why =
-          after.is_object() ? after.value("message", std::string{"no counters"}) : "no counters";
-      std::fprintf(stderr, "rnbd-ctl: %s\n", readable_text(why).c_str());
+      complain(readable_text(after.contains("message") ? message_of(after) : "no counters"));
       return 1;
     }
     if (!before.is_null()) {
       const std::chrono::duration<double> passed = now - then;
       const TopJson rates = rates_between(before, after, std::max(passed.count(), 1e-3));
-      if (on_terminal) std::fputs("\033[H\033[2J", stdout);
-      const std::string text = options.json ? rates.dump() + '\n' : readable(rates);
-      std::fputs(text.c_str(), stdout);
-      if (!options.json && !on_terminal && !options.once) std::fputs("\n", stdout);
-      if (std::fflush(stdout) != 0) return 1;
+      if (on_terminal) clear_terminal();
+      say(options.json ? readable_json(rates.dump()) + '\n' : readable(rates));
+      if (!options.json && !on_terminal && !options.once) say("\n");
+      if (!is_written()) return 1;
       if (options.once) return 0;
     }
     before = std::move(after);

@@ -18,10 +18,12 @@
 namespace rnbd {
 
 bool open_standard_streams() {
-  int fd = 0;
-  while (fd >= 0 && fd <= STDERR_FILENO) fd = ::open("/dev/null", O_RDWR);
-  if (fd >= 0) ::close(fd);
-  return fd >= 0;
+  for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    // What is said to nobody must not pass for written.
+    const int how = stream == STDOUT_FILENO ? O_RDONLY : O_RDWR;
+    if (::fcntl(stream, F_GETFD) < 0 && ::open("/dev/null", how) != stream) return false;
+  }
+  return true;
 }
 
 void raise_descriptor_limit() {

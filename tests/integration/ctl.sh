@@ -1161,4 +1161,100 @@ drains() {
 }
 it "drain returns when no client sends any more, and they wait" drains
 
+# answers SOCKET ANSWER: a program that gives this answer to every question.
+answers() {
+  mkdir -p "${1%/*}"
+  /usr/bin/python3 -c '
+import socket, sys
+s = socket.socket(socket.AF_UNIX)
+s.bind(sys.argv[1])
+s.listen()
+while True:
+    c, _ = s.accept()
+    c.recv(100)
+    c.sendall(sys.argv[2].encode() + b"\n")
+    c.close()' "$1" "$2" &
+  at_end kill "$!"
+  eventually 20 test -S "$1"
+}
+
+# shellcheck disable=SC2016 # the text of an answer
+odd_answers() {
+  two_programs
+  local answer
+  for answer in '{"devices": ["x"]}' '{"paths": ["x"]}' '{"paths": {"a": 1}}' '{"sessions": [1]}' \
+    '{"sessions": [], "exports": [[]]}' '{"error": "E", "message": 7}' '[1]' '7' \
+    "{\"devices\": $(printf '[%.0s' {1..5000})$(printf ']%.0s' {1..5000})}"; do
+    rm -f root/run/rnbd/odd.control
+    answers root/run/rnbd/odd.control "$answer"
+    local format
+    for format in '' csv json xml paths sessions; do
+      # shellcheck disable=SC2086
+      status_of 1 "${ctl_command[@]}" --root "$root" list $format
+      says said 'disk0|vm-'
+      says said 'odd.control: it does not answer as a program of rnbdkit does'
+      if grep -q 'exception' said; then fail "the text of an exception is shown"; fi
+    done
+    status_of 3 "${ctl_command[@]}" --root "$root" check
+    status_of 1 "${ctl_command[@]}" root/run/rnbd/odd.control status
+    status_of 1 "${ctl_command[@]}" root/run/rnbd/odd.control top --once
+    if grep -q 'exception' said; then fail "the text of an exception is shown"; fi
+  done
+}
+it "one odd answer of a program spoils nothing of the others" odd_answers
+
+is_clean() { ! LC_ALL=C grep -qP '[\x00-\x08\x0b-\x1f\x7f]|\xc2[\x80-\x9f]' "$1"; }
+clean_texts() {
+  local answer option
+  for answer in '{"text": "one\u001b[2J\u009b2Jtwo\n"}' '{"a\u001b[2J": "b\u009b"}' \
+    '{"error": "E", "message": "\u001b[2J"}' '{"devices": [{"a\u009b": "\u001b"}], "paths": []}'; do
+    rm -f ./program.control
+    answers ./program.control "$answer"
+    answers_raw "$answer"
+    for option in '' --json; do
+      # shellcheck disable=SC2086
+      "${ctl_command[@]}" $option ./program.control status >said 2>&1 || true
+      cat -v said
+      is_clean said || fail "control characters reach the terminal"
+    done
+  done
+}
+answers_raw() {
+  rm -f ./raw.control
+  answers ./raw.control "$(/usr/bin/python3 -c 'import json, sys; print(json.dumps(json.loads(sys.argv[1]), ensure_ascii=False))' "$1")"
+  "${ctl_command[@]}" --json ./raw.control status >said 2>&1 || true
+  is_clean said || fail "control characters of JSON reach the terminal"
+  /usr/bin/python3 -c 'import json; json.load(open("said"))' || fail "it is no JSON any more"
+}
+it "no text of a program steers the terminal" clean_texts
+
+not_written() {
+  two_programs
+  local command
+  while read -r command; do
+    # shellcheck disable=SC2086
+    if "${ctl_command[@]}" $command >/dev/full 2>said; then fail "$command: status 0 on a full disk"; fi
+    says said 'standard output: No space left on device'
+    # shellcheck disable=SC2086
+    if "${ctl_command[@]}" $command >&- 2>said; then fail "$command: status 0 without an output"; fi
+  done <<EOF
+$root/run/rnbd/disk0.control status
+--json $root/run/rnbd/disk0.control status
+$root/run/rnbd/disk0.control metrics
+$root/run/rnbd/disk0.control counters
+$root/run/rnbd/disk0.control top --once
+--root $root list
+--root $root show vol1
+discover rnbd+tcp://$address
+discover rnbd+tcp://$address json
+help
+--help
+list --help
+EOF
+  local status=0
+  "${ctl_command[@]}" --root "$root" check >/dev/full 2>said || status=$?
+  ((status == 3)) || fail "check: status $status on a full disk"
+}
+it "what could not be written is an error, and unknown to monitoring" not_written
+
 finish
