@@ -55,6 +55,12 @@ void add_openers(const CtlAction& action, CtlInventory& inventory) {
 Outcome list(const CtlAction& action) {
   const CtlReports reports = ask_all(action.root);
   for (const std::string& silent : reports.silent) complain(silent);
+  bool looked = true;
+  for (const CtlClosedFolder& each : reports.closed) {
+    if (each.of_server && action.side == CtlSide::client) continue;
+    complain(text_about(each));
+    looked = false;
+  }
   const CtlSide other = action.side == CtlSide::server ? CtlSide::client : CtlSide::server;
   for (const HiddenProgram& each : reports.hidden) {
     const CtlSide its = each.server ? CtlSide::server : CtlSide::client;
@@ -66,7 +72,7 @@ Outcome list(const CtlAction& action) {
   add_openers(action, inventory);
   Outcome outcome = rnbd::outcome_of(action.verb == CtlVerb::show ? showing(action, inventory)
                                                                   : listing(action, inventory));
-  if (!reports.silent.empty()) outcome.status = 1;
+  if (!reports.silent.empty() || !looked) outcome.status = 1;
   return outcome;
 }
 

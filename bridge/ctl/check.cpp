@@ -77,7 +77,8 @@ class Examiner {
       if (!met_.contains(name)) find(CtlHealth::unknown, "name", name, "nothing is called " + name);
     }
     if (action_.names.empty()) examine_hidden();
-    if (action_.names.empty() && seen_ == 0 && reports_.silent.empty()) judge_silence();
+    const bool looked = !action_.names.empty() || may_look();
+    if (action_.names.empty() && looked && seen_ == 0 && reports_.silent.empty()) judge_silence();
     std::ranges::stable_sort(findings_, [](const Finding& a, const Finding& b) {
       return weight_of(a.health) > weight_of(b.health);
     });
@@ -92,6 +93,17 @@ class Examiner {
 
   bool is_of_side(const HiddenProgram& each) const {
     return action_.side == CtlSide::both || each.server == (action_.side == CtlSide::server);
+  }
+
+  /// Where this user may not look anything may be wrong.
+  bool may_look() {
+    bool may = true;
+    for (const CtlClosedFolder& each : reports_.closed) {
+      if (each.of_server && action_.side == CtlSide::client) continue;
+      find(CtlHealth::unknown, "program", "", text_about(each));
+      may = false;
+    }
+    return may;
   }
 
   /// The exports of such a server are not known. Other programs may do without a socket.

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <system_error>
 
 namespace rnbd {
 namespace {
@@ -39,6 +40,30 @@ std::vector<CtlProgram> find_programs(const std::string& root) {
     ::globfree(&found);
   }
   return programs;
+}
+
+std::vector<CtlClosedFolder> find_closed_folders(const std::string& root) {
+  std::vector<CtlClosedFolder> closed;
+  const auto look = [&](const std::filesystem::path& folder, const char* name) {
+    std::error_code error;
+    if (name == nullptr)
+      std::filesystem::directory_iterator{folder, error};
+    else
+      (void)std::filesystem::status(folder / name, error);
+    if (error == std::errc::permission_denied)
+      closed.push_back({folder, folder.filename() == "rnbd-server"});
+    return error;
+  };
+  look(root + "/run/rnbd", nullptr);
+  look(root + "/run/rnbd/map", nullptr);
+  look(root + "/run/rnbd-server", "control");
+  if (look(root + "/run/rnbd-bridge", nullptr)) return closed;
+  std::error_code error;
+  std::filesystem::directory_iterator bridge{root + "/run/rnbd-bridge", error};
+  for (; !error && bridge != std::filesystem::directory_iterator{}; bridge.increment(error)) {
+    look(bridge->path(), "control");
+  }
+  return closed;
 }
 
 std::string places_of_programs(const std::string& root) {

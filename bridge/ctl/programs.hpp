@@ -18,6 +18,13 @@ struct CtlProgram {
 /// that have ended are included.
 std::vector<CtlProgram> find_programs(const std::string& root);
 
+/// A folder into which this user may not look, so that what is there is not known.
+struct CtlClosedFolder {
+  std::string path;
+  bool of_server = false;  ///< no bridge's or plugin's socket is there
+};
+std::vector<CtlClosedFolder> find_closed_folders(const std::string& root);
+
 /// The folders of these sockets, for people.
 std::string places_of_programs(const std::string& root);
 

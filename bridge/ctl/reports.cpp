@@ -76,10 +76,16 @@ CtlJson ask_program(const std::string& socket, const std::string& line, std::str
   return ask(socket, line, CtlAsking{}.patience, error, trouble);
 }
 
+std::string text_about(const CtlClosedFolder& closed) {
+  return closed.path + ": Permission denied; what runs there is not known, run this as root" +
+         (closed.of_server ? ", or as a member of the group rnbd" : "");
+}
+
 CtlReports ask_all(const std::string& root, const CtlAsking& how) {
   CtlReports reports;
   std::vector<CtlProgram> programs = find_programs(root);
   reports.hidden = find_hidden_programs(root, programs);
+  reports.closed = find_closed_folders(root);
   if (how.elsewhere) {
     const auto has_socket = [](const HiddenProgram& each) {
       return each.server && !each.socket.empty();

@@ -13,11 +13,15 @@ namespace rnbd {
 
 struct CtlReports {
   std::vector<CtlReport> all;
-  std::vector<std::string> silent = {};    ///< a sentence about each that does not answer
-  std::vector<HiddenProgram> hidden = {};  ///< those without a socket that is found
-  std::vector<CtlProgram> ended = {};      ///< killed ones: their sockets are still there
-  std::vector<CtlProgram> hung = {};       ///< those of the silent ones that run, and say nothing
+  std::vector<std::string> silent = {};      ///< a sentence about each that does not answer
+  std::vector<HiddenProgram> hidden = {};    ///< those without a socket that is found
+  std::vector<CtlProgram> ended = {};        ///< killed ones: their sockets are still there
+  std::vector<CtlProgram> hung = {};         ///< those of the silent ones that run, and say nothing
+  std::vector<CtlClosedFolder> closed = {};  ///< what is there is not known
 };
+
+/// A sentence for people.
+std::string text_about(const CtlClosedFolder& closed);
 
 struct CtlAsking {
   std::chrono::seconds patience{5};  ///< with each program

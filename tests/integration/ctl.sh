@@ -1257,4 +1257,27 @@ EOF
 }
 it "what could not be written is an error, and unknown to monitoring" not_written
 
+closed_folders() {
+  ((EUID == 0)) || skip "not root"
+  requires setpriv
+  mkdir -p open/run/rnbd open/run/rnbd-server
+  chmod a+rx "$work_dir" "$case_dir" .
+  local nobody=(setpriv --reuid 65534 --regid 65534 --clear-groups)
+  "${nobody[@]}" test -x "${ctl_command[0]}" || skip "nobody may not run ${ctl_command[0]}"
+  status_of 0 "${nobody[@]}" "${ctl_command[@]}" --root "$PWD/open" client check
+  chmod 700 open/run/rnbd
+  local side
+  for side in '' client server; do
+    # shellcheck disable=SC2086
+    status_of 3 "${nobody[@]}" "${ctl_command[@]}" --root "$PWD/open" $side check
+    says said '^UNKNOWN: .*/run/rnbd: Permission denied; what runs there is not known'
+  done
+  status_of 1 "${nobody[@]}" "${ctl_command[@]}" --root "$PWD/open" list
+  chmod 755 open/run/rnbd
+  chmod 700 open/run/rnbd-server
+  status_of 0 "${nobody[@]}" "${ctl_command[@]}" --root "$PWD/open" client check
+  status_of 3 "${nobody[@]}" "${ctl_command[@]}" --root "$PWD/open" check
+}
+it "check that may not look is unknown, and never OK" closed_folders
+
 finish
