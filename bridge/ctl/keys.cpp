@@ -6,8 +6,11 @@
 #include <CLI/App.hpp>
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
+#include <array>
 #include <ctime>
 #include <filesystem>
+#include <random>
+#include <sstream>
 #include <string>
 #include <string_view>
 #include <tl/expected.hpp>
@@ -18,6 +21,7 @@
 #include "bridge/ctl/whole_file.hpp"
 #include "bridge/daemon/cli.hpp"
 #include "rdma/transport/tls/generate.hpp"
+#include "rdma/transport/tls/inspect.hpp"
 #include "rdma/transport/tls/psk_file.hpp"
 
 namespace rnbd {
@@ -49,14 +53,21 @@ constexpr const char* kCertgenDescription =
     "Keeps an authority (CA) in DIRECTORY: ca-cert.pem, and ca-key.pem, which nobody else needs.\n"
     "It is made when there is none. --server makes server-cert.pem and server-key.pem, --client\n"
     "makes client-cert.pem and client-key.pem; --out puts them, with a copy of ca-cert.pem, into\n"
-    "another directory, ready to hand out. Keys are ECDSA on P-256.\n";
+    "another directory, ready to hand out. Keys are ECDSA on P-256.\n"
+    "--withdraw writes ca-crl.pem, the list of certificates that do not count any more. WHO is a\n"
+    "client or server that it has made certificates for, which issued.txt tells, or a file or\n"
+    "directory with the certificate.\n";
 constexpr const char* kCertgenExamples = R"(Examples:
   An authority and the server's certificate, for all names that clients use for it:
     rnbd-ctl certgen /etc/rnbd/tls --server storage.example,192.0.2.1
 
   A directory for the client host1:
     rnbd-ctl certgen /etc/rnbd/tls --client host1 --out host1-tls
-    nbdkit rnbd 'rnbds+tcp://storage.example/disk0?tls-certificates=/etc/rnbd/host1-tls')";
+    nbdkit rnbd 'rnbds+tcp://storage.example/disk0?tls-certificates=/etc/rnbd/host1-tls'
+
+  host1 was stolen: all certificates that it has so far are withdrawn, and its sessions end:
+    rnbd-ctl certgen /etc/rnbd/tls --withdraw host1
+    rnbd-ctl /run/rnbd-server/control reload)";
 
 Done make_directory(const std::string& path) {
   std::error_code error;
@@ -146,7 +157,7 @@ std::optional<EarlyExit> parse_keygen(int argc, const char* const* argv, Done& d
 // ---- Certificates ------------------------------------------------------------------------------
 
 struct CertificateWish {
-  std::string directory, out, client;
+  std::string directory, out, client, withdraw;
   std::vector<std::string> server;
   unsigned days = 398;
 };
@@ -155,10 +166,20 @@ constexpr std::time_t kDay = 86400;
 constexpr std::time_t kClockSkew = 3600;  ///< seconds; other clocks may be behind
 constexpr unsigned kAuthorityDays = 3650;
 
+constexpr const char* kIssued = "/issued.txt";  ///< lines SERIAL NAME, beside the authority's key
+
+/// Several authorities may be trusted at a time, and issuers are looked for by their names.
+std::string name_of_authority() {
+  std::array<char, 32> name{};
+  std::random_device random;
+  std::snprintf(name.data(), name.size(), "rnbdkit CA %08x", static_cast<unsigned>(random()));
+  return name.data();
+}
+
 tl::expected<tls::Issued, std::string> make_authority(const std::string& directory) {
   const std::time_t now = std::time(nullptr);
   auto made = tls::issue({.use = For::authority,
-                          .common_name = "rnbdkit CA",
+                          .common_name = name_of_authority(),
                           .hosts = {},
                           .begin = now - kClockSkew,
                           .end = now + kAuthorityDays * kDay},
@@ -182,20 +203,96 @@ tl::expected<tls::Issued, std::string> find_authority(const std::string& directo
   return tls::Issued{std::string{certificate_text->text()}, *std::move(key_text)};
 }
 
-Done issue_into(const std::string& directory, const tls::Issued& authority,
+/// "": there is no such file.
+tl::expected<std::string, std::string> text_of(const std::string& path) {
+  if (!tls::is_there(path)) return "";
+  const auto content = tls::read_key_file(path, tls::Kind::open);
+  if (!content) return tl::unexpected(content.error());
+  return std::string{content->text()};
+}
+
+Done record(const std::string& directory, const std::string& certificate, const std::string& name) {
+  const std::string path = directory + kIssued;
+  const auto facts = tls::look_at(certificate);
+  if (!facts) return tl::unexpected(facts.error());
+  const auto before = text_of(path);
+  if (!before) return tl::unexpected(before.error());
+  return write_file(path, *before + facts->serial + ' ' + name + '\n', 0644);
+}
+
+/// `directory`: where the authority is.
+Done issue_into(const std::string& out, const std::string& directory, const tls::Issued& authority,
                 const tls::CertificateRequest& request) {
   const bool server = request.use == For::server;
   const std::string certificate =
-      directory + '/' + (server ? tls::kServerCertificate : tls::kClientCertificate);
-  const std::string key = directory + '/' + (server ? tls::kServerKey : tls::kClientKey);
+      out + '/' + (server ? tls::kServerCertificate : tls::kClientCertificate);
+  const std::string key = out + '/' + (server ? tls::kServerKey : tls::kClientKey);
   const auto issued = tls::issue(request, &authority);
   if (!issued) return tl::unexpected(issued.error());
-  auto done = write_file(key, issued->key.text(), 0600);
+  auto done = record(directory, issued->certificate, request.common_name);
+  if (done) done = write_file(key, issued->key.text(), 0600);
   if (done) done = write_file(certificate, issued->certificate, 0644);
   if (done) {
     say("made " + certificate + " for '" + request.common_name + "' and its key\n");
   }
   return done;
+}
+
+tl::expected<std::vector<std::string>, std::string> serials_of_name(const std::string& directory,
+                                                                    const std::string& name) {
+  const auto issued = text_of(directory + kIssued);
+  if (!issued) return tl::unexpected(issued.error());
+  std::vector<std::string> serials;
+  std::istringstream lines{*issued};
+  for (std::string serial, whose; lines >> serial && std::getline(lines >> std::ws, whose);) {
+    if (whose == name) serials.push_back(serial);
+  }
+  return serials;
+}
+
+/// The serial numbers that a word of the command line stands for. A name is meant before a
+/// directory that is called so.
+tl::expected<std::vector<std::string>, std::string> serials_of(const std::string& directory,
+                                                               const std::string& who) {
+  auto serials = serials_of_name(directory, who);
+  if (!serials || !serials->empty()) return serials;
+  std::error_code unknown;
+  for (const std::string& path : {who + '/' + tls::kClientCertificate, who}) {
+    if (!std::filesystem::is_regular_file(path, unknown)) continue;
+    const auto content = tls::read_key_file(path, tls::Kind::open);
+    if (!content) return tl::unexpected(content.error());
+    const auto facts = tls::look_at(content->text());
+    if (!facts) return tl::unexpected(path + ": " + facts.error());
+    return std::vector{facts->serial};
+  }
+  return tl::unexpected(directory + kIssued + " has no certificate of '" + who +
+                        "'; name the file of the certificate itself, or its directory");
+}
+
+Done withdraw(const CertificateWish& wish) {
+  const auto lock = lock_files_beside(wish.directory + kIssued);
+  if (!lock) return tl::unexpected(lock.error());
+  const std::string path = wish.directory + '/' + tls::kCaCertificate;
+  if (!tls::is_there(path)) {
+    return tl::unexpected(path + ": there is no authority; name the directory of certgen");
+  }
+  const auto authority = find_authority(wish.directory);
+  if (!authority) return tl::unexpected(authority.error());
+  const auto ends = tls::look_at(authority->certificate);
+  if (!ends) return tl::unexpected(path + ": " + ends.error());
+  const auto serials = serials_of(wish.directory, wish.withdraw);
+  if (!serials) return tl::unexpected(serials.error());
+  const std::string list = wish.directory + '/' + tls::kRevocations;
+  const auto before = text_of(list);
+  if (!before) return tl::unexpected(before.error());
+  const auto text = tls::withdraw(*authority, *before, *serials, std::time(nullptr), ends->end);
+  if (!text) return tl::unexpected(list + ": " + text.error());
+  if (auto done = write_file(list, *text, 0644); !done) return done;
+  std::printf(
+      "withdrew %zu certificate%s of '%s' in %s; copy it to all servers of this authority, "
+      "and reload them\n",
+      serials->size(), serials->size() == 1 ? "" : "s", wish.withdraw.c_str(), list.c_str());
+  return {};
 }
 
 Done make_certificates(const CertificateWish& wish) {
@@ -208,13 +305,15 @@ Done make_certificates(const CertificateWish& wish) {
   for (const std::string& directory : {wish.directory, out}) {
     if (auto done = make_directory(directory); !done) return done;
   }
+  const auto lock = lock_files_beside(wish.directory + kIssued);
+  if (!lock) return tl::unexpected(lock.error());
   const auto authority = find_authority(wish.directory);
   if (!authority) return tl::unexpected(authority.error());
   const std::time_t begin = std::time(nullptr) - kClockSkew;
   const std::time_t end = begin + kClockSkew + wish.days * kDay;
   Done done;
   if (!wish.server.empty()) {
-    done = issue_into(out, *authority,
+    done = issue_into(out, wish.directory, *authority,
                       {.use = For::server,
                        .common_name = wish.server.front(),
                        .hosts = wish.server,
@@ -223,7 +322,7 @@ Done make_certificates(const CertificateWish& wish) {
   }
   if (done && !wish.client.empty()) {
     done = issue_into(
-        out, *authority,
+        out, wish.directory, *authority,
         {.use = For::client, .common_name = wish.client, .hosts = {}, .begin = begin, .end = end});
   }
   if (done && out != wish.directory) {
@@ -244,6 +343,9 @@ std::optional<EarlyExit> parse_certgen(int argc, const char* const* argv, Done& 
       ->type_name("NAME");
   app.add_option("--out", wish.out, "Put what is made there, with a copy of ca-cert.pem.")
       ->type_name("DIRECTORY");
+  app.add_option("--withdraw", wish.withdraw,
+                 "Withdraw the certificates of a client or server, or the one in a file.")
+      ->type_name("WHO");
   app.add_option("--days", wish.days, "For how long they hold (default 398).")
       ->type_name("N")
       ->check([](const std::string& text) { return complaint_about_number(text, 1, 3650); });
@@ -251,10 +353,15 @@ std::optional<EarlyExit> parse_certgen(int argc, const char* const* argv, Done& 
     return early;
   }
   if (wish.directory.empty()) return usage_error(app, "write rnbd-ctl certgen DIRECTORY ...");
-  if (wish.server.empty() && wish.client.empty()) {
+  const bool makes = !wish.server.empty() || !wish.client.empty();
+  if (!makes && wish.withdraw.empty()) {
     return usage_error(app, "say what to make: --server HOST or --client NAME");
   }
-  done = make_certificates(wish);
+  if (makes && !wish.withdraw.empty()) {
+    return usage_error(app,
+                       "--withdraw takes all that the name has: withdraw first, then make anew");
+  }
+  done = makes ? make_certificates(wish) : withdraw(wish);
   return std::nullopt;
 }
 

@@ -338,6 +338,89 @@ list_is_over() {
 }
 it_plugin "a revocation list that is over is told in the log, in status, by rnbd-ctl keys and in metrics, and counts" list_is_over
 
+# let_in NAME: the certificates in NAME/ open the export; kept_out NAME: they do not.
+let_in() {
+  nbdkit_name=client-$1 attach_to "$(encrypted '' "tls-certificates=$PWD/$1")"
+  nbdinfo --size "$uri"
+  stop "client-$1"
+}
+kept_out() { refused_client "$(encrypted '' "tls-certificates=$PWD/$1")" 'its log says why'; }
+
+withdrawn_by_name() {
+  certificates host1
+  ctl certgen tls --client host2 --out host2
+  ctl certgen tls --client host2 --out host2-renewed
+  ctl certgen tls --client host3 --out host3
+  start_server --tls=require --tls-certificates=tls --export x=memory:1M,rw=* --control "$PWD/control"
+  attach_to "$(encrypted '' "tls-certificates=$PWD/host2")"
+  nbdinfo --size "$uri"
+  ctl certgen tls --withdraw host2 | tee said
+  says said "withdrew 2 certificates of 'host2' in tls/ca-crl.pem"
+  ctl certgen tls --withdraw host3/client-cert.pem
+  ctl keys tls | grep -E '^ca-crl\.pem +\(3 withdrawn\)'
+  ctl "$PWD/control" reload | tee said
+  says said 'sessions_ended: +\["[^"]+"\]'
+  let_in host1
+  local name
+  for name in host2 host2-renewed host3; do kept_out "$name"; done
+  ctl certgen tls --client host2 --out host2-again
+  let_in host2-again
+  status_of 1 "${ctl_command[@]}" certgen tls --withdraw host9
+  says said "has no certificate of 'host9'; name the file"
+  status_of 1 "${ctl_command[@]}" certgen nowhere --withdraw host1
+  says said 'nowhere'
+  [[ ! -e nowhere/ca-cert.pem ]] || fail "it has made an authority"
+  echo spoilt >tls/ca-crl.pem
+  status_of 1 "${ctl_command[@]}" certgen tls --withdraw host1
+  says said 'no revocation list in it'
+  [[ $(<tls/ca-crl.pem) == spoilt ]] || fail "the list was replaced"
+}
+it_plugin "a command withdraws all certificates of a name, or one by its file" withdrawn_by_name
+
+two_authorities() {
+  local one order
+  for one in a b; do
+    ctl certgen "$one" --server 127.0.0.1
+    ctl certgen "$one" --client "good-$one" --out "good-$one"
+    ctl certgen "$one" --client "bad-$one" --out "bad-$one"
+    ctl certgen "$one" --withdraw "bad-$one"
+    cp a/ca-cert.pem "good-$one/" # the server's certificate is that of a
+    cp a/ca-cert.pem "bad-$one/"
+  done
+  mkdir both
+  cp a/server-*.pem both
+  for order in 'a b' 'b a'; do
+    # shellcheck disable=SC2086 # two words
+    printf '%s/ca-cert.pem\n' $order | xargs cat >both/ca-cert.pem
+    # shellcheck disable=SC2086
+    printf '%s/ca-crl.pem\n' $order | xargs cat >both/ca-crl.pem
+    server_name=server-${order/ /-} start_server --tls=require --tls-certificates=both --export x=memory:1M,rw=*
+    for one in a b; do
+      let_in "good-$one"
+      kept_out "bad-$one"
+    done
+    ! grep 'several authorities' "server-${order/ /-}.log" || fail "they have names of their own"
+  done
+  # A list keeps what another authority has withdrawn.
+  cp a/ca-cert.pem a/ca-key.pem a/issued.txt both
+  ctl certgen both --withdraw good-a
+  ctl keys both | grep -E '^ca-crl\.pem +\(3 withdrawn\)'
+}
+it_plugin "two authorities and their lists are trusted at a time, in either order" two_authorities
+
+same_name() {
+  certificates host1
+  cp tls/ca-cert.pem first.pem
+  certtool --generate-privkey --key-type ecdsa --outfile other-key.pem
+  printf 'cn="%s"\nca\ncert_signing_key\nexpiration_days=9\nserial=1\n' \
+    "$(certtool -i --infile first.pem | sed -n 's/.*Subject: CN=//p')" >template
+  certtool --generate-self-signed --load-privkey other-key.pem --template template --outfile other.pem
+  cat first.pem other.pem >tls/ca-cert.pem
+  start_server --tls=require --tls-certificates=tls --export x=memory:1M,rw=*
+  says server.log 'warning: [^ ]*/tls/ca-cert\.pem: several authorities are called CN=rnbdkit CA [0-9a-f]+,'
+}
+it_plugin "two authorities of one name are warned of" same_name
+
 # handed_over NAME FILE: a credential as systemd makes it.
 handed_over() {
   mkdir -p credentials

@@ -9,10 +9,12 @@
 #include <array>
 #include <cstring>
 #include <ctime>
+#include <map>
 #include <optional>
 #include <span>
 #include <utility>
 
+#include "rdma/audit_line.hpp"
 #include "rdma/core/option_words.hpp"
 #include "rdma/transport/tls/datum.hpp"
 #include "rdma/transport/tls/inspect.hpp"
@@ -46,8 +48,7 @@ int find_server_key(gnutls_session_t session, const gnutls_datum_t* name, gnutls
   return 0;
 }
 
-/// The serial numbers of revocation lists, written as those of identities.
-/// Certificates of an authority.
+/// Certificates of authorities.
 class Authority {
  public:
   explicit Authority(const gnutls_datum_t& pem) {
@@ -63,13 +64,35 @@ class Authority {
   Authority(const Authority&) = delete;
   Authority& operator=(const Authority&) = delete;
 
-  /// A list that is overdue still says who was revoked.
+  /// A list that is overdue still says who was revoked. Each certificate is tried alone, because
+  /// GnuTLS takes the first one of the right name.
   bool has_signed(gnutls_x509_crl_t list) const {
-    unsigned status = 0;
-    const int error = gnutls_x509_crl_verify(list, certificates_, count_, 0, &status);
     constexpr unsigned kForged = GNUTLS_CERT_SIGNER_NOT_FOUND | GNUTLS_CERT_SIGNER_NOT_CA |
                                  GNUTLS_CERT_SIGNATURE_FAILURE | GNUTLS_CERT_INSECURE_ALGORITHM;
-    return error >= 0 && (status & kForged) == 0;
+    for (unsigned n = 0; n < count_; ++n) {
+      unsigned status = 0;
+      const int error = gnutls_x509_crl_verify(list, certificates_ + n, 1, 0, &status);
+      if (error >= 0 && (status & kForged) == 0) return true;
+    }
+    return false;
+  }
+
+  /// A name that several of them have, with different keys; "": there is none.
+  std::string shared_name() const {
+    std::map<std::string, std::string> key_of;
+    for (unsigned n = 0; n < count_; ++n) {
+      std::array<char, 512> name{};
+      std::array<unsigned char, 64> id{};
+      std::size_t size = name.size(), id_size = id.size();
+      if (gnutls_x509_crt_get_dn(certificates_[n], name.data(), &size) < 0 ||
+          gnutls_x509_crt_get_key_id(certificates_[n], 0, id.data(), &id_size) < 0) {
+        continue;
+      }
+      const std::string key = hex_of(std::span{id}.first(id_size));
+      const auto [known, is_new] = key_of.try_emplace(std::string{name.data(), size}, key);
+      if (!is_new && known->second != key) return known->first;
+    }
+    return "";
   }
 
  private:
@@ -103,6 +126,19 @@ std::optional<std::set<std::string>> revoked_in(const gnutls_datum_t& pem,
   gnutls_free(lists);
   if (!genuine) return std::nullopt;
   return serials;
+}
+
+/// "" or a mistake in the files that keeps some peers out.
+std::string doubt_about(const TlsKeys& keys) {
+  const std::string file = keys.certificates + '/' + kCaCertificate;
+  if (keys.certificates.empty() || !is_there(file)) return "";
+  const auto content = read_key_file(file, Kind::open);
+  if (!content) return "";
+  const std::string shared = Authority{datum_of(content->text())}.shared_name();
+  if (shared.empty()) return "";
+  return file + ": several authorities are called " + ascii_of(shared) +
+         ", and those whom one of them has signed may be refused; replace it by one with a name of "
+         "its own (rnbd-ctl certgen makes such)";
 }
 
 }  // namespace
@@ -316,6 +352,8 @@ void KeyStore::remind(std::time_t now) {
   constexpr std::time_t kDay = 24 * 60 * 60;
   if (now < reminder_) return;
   reminder_ = now + kDay;
+  const std::string doubt = doubt_about(names_);
+  if (!doubt.empty()) say(LogLevel::warning, doubt);
   if (const std::string ending = current_->ending_certificates(now); !ending.empty()) {
     say(LogLevel::warning, ending +
                                ": make new certificates (rnbd-ctl certgen); clients that come "

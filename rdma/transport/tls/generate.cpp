@@ -7,6 +7,10 @@
 #include <gnutls/x509.h>
 
 #include <array>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <type_traits>
 #include <utility>
 
 #include "rdma/transport/tls/datum.hpp"
@@ -102,6 +106,36 @@ std::vector<char> pem_of(Steps& steps, Handle handle, Export function) {
   return pem;
 }
 
+/// Of several certificates it takes the one whose key is there: its file may have other
+/// authorities, too. Returns an error of GnuTLS.
+int import_authority(Handles& signer, const Issued& authority) {
+  const auto text = datum_of(authority.certificate);
+  const auto key = datum_of(authority.key.text());
+  int error = gnutls_x509_privkey_init(&signer.key);
+  if (error >= 0) error = gnutls_x509_privkey_import(signer.key, &key, GNUTLS_X509_FMT_PEM);
+  std::array<unsigned char, 64> wanted{}, id{};
+  std::size_t wanted_size = wanted.size();
+  if (error >= 0)
+    error = gnutls_x509_privkey_get_key_id(signer.key, 0, wanted.data(), &wanted_size);
+  gnutls_x509_crt_t* all = nullptr;
+  unsigned count = 0;
+  if (error >= 0) error = gnutls_x509_crt_list_import2(&all, &count, &text, GNUTLS_X509_FMT_PEM, 0);
+  if (error < 0) return error;
+  for (unsigned n = 0; n < count; ++n) {
+    std::size_t size = id.size();
+    const bool is_it = signer.certificate == nullptr &&
+                       gnutls_x509_crt_get_key_id(all[n], 0, id.data(), &size) >= 0 &&
+                       size == wanted_size && id == wanted;
+    if (is_it) {
+      signer.certificate = all[n];
+    } else {
+      gnutls_x509_crt_deinit(all[n]);
+    }
+  }
+  gnutls_free(all);
+  return signer.certificate != nullptr ? 0 : GNUTLS_E_CERTIFICATE_KEY_MISMATCH;
+}
+
 }  // namespace
 
 tl::expected<Issued, std::string> issue(const CertificateRequest& request,
@@ -123,15 +157,7 @@ tl::expected<Issued, std::string> issue(const CertificateRequest& request,
   });
   steps.run(
       [&] { return gnutls_x509_crt_set_subject_key_id(own.certificate, id.data(), id_size); });
-  if (authority != nullptr) {
-    const auto certificate = datum_of(authority->certificate);
-    const auto key = datum_of(authority->key.text());
-    steps.run([&] { return signer.make(); });
-    steps.run([&] {
-      return gnutls_x509_crt_import(signer.certificate, &certificate, GNUTLS_X509_FMT_PEM);
-    });
-    steps.run([&] { return gnutls_x509_privkey_import(signer.key, &key, GNUTLS_X509_FMT_PEM); });
-  }
+  if (authority != nullptr) steps.run([&] { return import_authority(signer, *authority); });
   const Handles& by = authority != nullptr ? signer : own;
   steps.run([&] {
     return gnutls_x509_crt_sign2(own.certificate, by.certificate, by.key, GNUTLS_DIG_SHA256, 0);
@@ -140,6 +166,112 @@ tl::expected<Issued, std::string> issue(const CertificateRequest& request,
   Content key{pem_of(steps, own.key, gnutls_x509_privkey_export2)};
   if (steps.failed()) return steps.failure();
   return Issued{{certificate.begin(), certificate.end()}, std::move(key)};
+}
+
+namespace {
+
+/// A revocation list of GnuTLS.
+using List =
+    std::unique_ptr<std::remove_pointer_t<gnutls_x509_crl_t>, decltype(&gnutls_x509_crl_deinit)>;
+
+std::vector<List> lists_in(std::string_view pem) {
+  std::vector<List> all;
+  gnutls_x509_crl_t* raw = nullptr;
+  unsigned count = 0;
+  const auto text = datum_of(pem);
+  if (gnutls_x509_crl_list_import2(&raw, &count, &text, GNUTLS_X509_FMT_PEM, 0) < 0) return all;
+  for (unsigned n = 0; n < count; ++n) all.emplace_back(raw[n], gnutls_x509_crl_deinit);
+  gnutls_free(raw);
+  return all;
+}
+
+bool is_of(gnutls_x509_crl_t list, gnutls_x509_crt_t authority) {
+  unsigned status = 0;
+  return gnutls_x509_crl_verify(list, &authority, 1, 0, &status) >= 0 &&
+         (status & (GNUTLS_CERT_SIGNER_NOT_FOUND | GNUTLS_CERT_SIGNATURE_FAILURE)) == 0;
+}
+
+using Serials = std::map<std::vector<unsigned char>, std::time_t>;  ///< and since when
+
+void add_serials(Serials& serials, gnutls_x509_crl_t list) {
+  for (int n = 0; n < gnutls_x509_crl_get_crt_count(list); ++n) {
+    std::vector<unsigned char> serial(64);
+    std::size_t size = serial.size();
+    time_t since = 0;
+    if (gnutls_x509_crl_get_crt_serial(list, static_cast<unsigned>(n), serial.data(), &size,
+                                       &since) < 0) {
+      continue;
+    }
+    serial.resize(size);
+    serials.emplace(std::move(serial), since);
+  }
+}
+
+std::vector<unsigned char> bytes_of_hex(std::string_view hex) {
+  std::vector<unsigned char> bytes(hex.size() / 2);
+  std::size_t size = bytes.size();
+  const auto text = datum_of(hex);
+  if (gnutls_hex_decode(&text, bytes.data(), &size) < 0) size = 0;
+  bytes.resize(size);
+  return bytes;
+}
+
+}  // namespace
+
+tl::expected<std::string, std::string> withdraw(const Issued& authority, std::string_view lists,
+                                                const std::vector<std::string>& serials,
+                                                std::time_t now, std::time_t end) {
+  Steps steps;
+  Handles signer;
+  steps.run([&] { return import_authority(signer, authority); });
+  if (steps.failed()) return steps.failure();
+  Serials all;
+  std::string text;
+  const auto keep = [&](gnutls_x509_crl_t list) {
+    const auto pem = pem_of(steps, list, gnutls_x509_crl_export2);
+    text.append(pem.begin(), pem.end());
+  };
+  const auto before = lists_in(lists);
+  if (!lists.empty() && before.empty()) {
+    return tl::unexpected(std::string{"there is no revocation list in it"});
+  }
+  for (const List& list : before) {
+    if (is_of(list.get(), signer.certificate)) {
+      add_serials(all, list.get());
+    } else {
+      keep(list.get());
+    }
+  }
+  for (const std::string& serial : serials) all.emplace(bytes_of_hex(serial), now);
+  gnutls_x509_crl_t raw = nullptr;
+  steps.run([&] { return gnutls_x509_crl_init(&raw); });
+  const List list{raw, gnutls_x509_crl_deinit};
+  // The time is a number that grows.
+  std::array<unsigned char, 8> number{};
+  for (std::size_t n = 0; n < number.size(); ++n)
+    number[n] = static_cast<unsigned char>(static_cast<std::uint64_t>(now) >> (8 * (7 - n)));
+  std::array<unsigned char, 64> id{};
+  std::size_t id_size = id.size();
+  unsigned critical = 0;
+  steps.run([&] { return gnutls_x509_crl_set_version(raw, 2); });
+  steps.run([&] { return gnutls_x509_crl_set_this_update(raw, now); });
+  steps.run([&] { return gnutls_x509_crl_set_next_update(raw, end); });
+  steps.run([&] { return gnutls_x509_crl_set_number(raw, number.data(), number.size()); });
+  steps.run([&] {
+    return gnutls_x509_crt_get_subject_key_id(signer.certificate, id.data(), &id_size, &critical);
+  });
+  steps.run([&] { return gnutls_x509_crl_set_authority_key_id(raw, id.data(), id_size); });
+  for (const auto& [serial, since] : all) {
+    steps.run([&, &serial = serial, &since = since] {
+      return gnutls_x509_crl_set_crt_serial(raw, serial.data(), serial.size(), since);
+    });
+  }
+  steps.run([&] {
+    return gnutls_x509_crl_sign2(raw, signer.certificate, signer.key, GNUTLS_DIG_SHA256, 0);
+  });
+  keep(raw);
+  if (steps.failed()) return steps.failure();
+  return text;
 }
 
 tl::expected<Content, std::string> make_psk_line(const std::string& name) {

@@ -4,6 +4,7 @@
 
 #include <ctime>
 #include <string>
+#include <string_view>
 #include <tl/expected.hpp>
 #include <vector>
 
@@ -31,6 +32,16 @@ struct CertificateRequest {
 ///
 /// Errors: what GnuTLS says.
 tl::expected<Issued, std::string> issue(const CertificateRequest& request, const Issued* authority);
+
+/// Adds certificates of an authority, by their serial numbers, to its revocation list. `lists` is
+/// the file of before, perhaps with lists of other authorities, which stay; "" = there was none.
+/// Returns the new file, as PEM.
+///
+/// Units:  `now` and `end` in seconds since 1970; the list has to be replaced by `end`.
+/// Errors: what GnuTLS says.
+tl::expected<std::string, std::string> withdraw(const Issued& authority, std::string_view lists,
+                                                const std::vector<std::string>& serials,
+                                                std::time_t now, std::time_t end);
 
 /// A line for a file of shared keys: NAME:HEX with 32 random bytes.
 ///

@@ -90,7 +90,10 @@ Identity Session::claim() const {
 int Session::prepare() {
   const bool server = credentials().role() == Role::server;
   constexpr unsigned kFlags = GNUTLS_NONBLOCK | GNUTLS_NO_SIGNAL | GNUTLS_NO_TICKETS;
-  int error = gnutls_init(&session_, (server ? GNUTLS_SERVER : GNUTLS_CLIENT) | kFlags);
+  // A client shows its certificate to a server of another authority, too. So that one's log says
+  // who came, and this client is not told that it has none.
+  constexpr unsigned kClient = GNUTLS_CLIENT | GNUTLS_FORCE_CLIENT_CERT;
+  int error = gnutls_init(&session_, (server ? GNUTLS_SERVER : kClient) | kFlags);
   if (error < 0) return error;
   gnutls_session_set_ptr(session_, this);
   gnutls_transport_set_ptr(session_, this);

@@ -120,7 +120,7 @@ tl::expected<CertificateFacts, std::string> look_at(std::string_view pem) {
   std::size_t size = hash.size();
   error = gnutls_x509_crt_get_fingerprint(raw, GNUTLS_DIG_SHA256, hash.data(), &size);
   if (error < 0) return tl::unexpected(std::string{gnutls_strerror(error)});
-  return CertificateFacts{ascii_of(common_name_of(raw)), beginning_of(hash),
+  return CertificateFacts{ascii_of(common_name_of(raw)), beginning_of(hash), serial_of(raw),
                           gnutls_x509_crt_get_expiration_time(raw)};
 }
 

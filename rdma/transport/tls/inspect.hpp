@@ -24,6 +24,7 @@ std::string fingerprint(const Secret& secret);
 struct CertificateFacts {
   std::string name;         ///< the common name, as printable ASCII; "" = none
   std::string fingerprint;  ///< likewise of the certificate's DER
+  std::string serial;       ///< hexadecimal digits
   std::time_t end = 0;      ///< seconds since 1970; it does not hold after that
 };
 
