@@ -421,6 +421,26 @@ same_name() {
 }
 it_plugin "two authorities of one name are warned of" same_name
 
+# server_certificate BEGIN: as date(1) has it.
+server_certificate() {
+  printf 'cn=srv\nip_address=127.0.0.1\ntls_www_server\nsigning_key\nactivation_date="%s"\nexpiration_days=50\nserial=2\n' \
+    "$(date -u -d "$1" '+%F %T UTC')" >template
+  certtool --generate-certificate --load-privkey tls/server-key.pem --load-ca-certificate tls/ca-cert.pem \
+    --load-ca-privkey tls/ca-key.pem --template template --outfile young.pem
+  mv young.pem tls/server-cert.pem
+}
+not_yet() {
+  certificates host1
+  server_certificate '+1 day'
+  start_server --tls=require --tls-certificates=tls --export x=memory:1M,rw=*
+  refused_client "$(encrypted '' "tls-certificates=$PWD/host1")" \
+    'not yet valid.*it holds from 20.* to 20.*; here it is 20.*: look at the clocks'
+  server_certificate '+4 seconds'
+  attach_to "$(encrypted '' "tls-certificates=$PWD/host1")" connect=now "connect-timeout=$((60 * slow))s"
+  nbdinfo --size "$uri"
+}
+it_plugin "a certificate that does not hold yet is waited for, and a clock that is wrong is told" not_yet
+
 # handed_over NAME FILE: a credential as systemd makes it.
 handed_over() {
   mkdir -p credentials

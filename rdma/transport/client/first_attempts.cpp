@@ -8,10 +8,11 @@
 namespace rtrs {
 namespace {
 
-/// As long as a server, its host, its network, our own or a name server is not there yet.
+/// As long as a server, its host, its network, our own or a name server is not there yet, or its
+/// certificate does not hold yet (EAGAIN).
 bool may_come_yet(int error) {
   constexpr int kAbsent[] = {ECONNREFUSED, ECONNRESET,    EHOSTUNREACH, ENETUNREACH,
-                             ENETDOWN,     EADDRNOTAVAIL, ETIMEDOUT};
+                             ENETDOWN,     EADDRNOTAVAIL, ETIMEDOUT,    EAGAIN};
   return std::ranges::find(kAbsent, error) != std::end(kAbsent);
 }
 

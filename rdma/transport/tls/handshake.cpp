@@ -4,7 +4,9 @@
 #include <gnutls/gnutls.h>
 #include <gnutls/x509.h>
 
+#include <array>
 #include <cerrno>
+#include <ctime>
 #include <utility>
 
 #include "rdma/core/option_words.hpp"
@@ -37,6 +39,24 @@ std::string name_of_cipher(gnutls_session_t session) {
   }
 }
 
+std::string date_of(std::time_t when) {
+  std::array<char, 32> text{};
+  struct tm parts {};
+  if (gmtime_r(&when, &parts) == nullptr) return "?";
+  return {text.data(), std::strftime(text.data(), text.size(), "%Y-%m-%dT%H:%M:%SZ", &parts)};
+}
+
+/// Certificates depend on clocks, and a clock that is wrong is the commonest reason.
+std::string times_of_peer(gnutls_session_t session) {
+  unsigned count = 0;
+  const gnutls_datum_t* const chain = gnutls_certificate_get_peers(session, &count);
+  if (chain == nullptr || count == 0) return "";
+  const auto times = times_in({chain[0].data, chain[0].size});
+  if (!times) return "";
+  return " (it holds from " + date_of(times->begin) + " to " + date_of(times->end) +
+         "; here it is " + date_of(std::time(nullptr)) + ": look at the clocks of both machines)";
+}
+
 /// "the certificate chain is not trusted", without the library's capitals and full stops.
 std::string why_unverified(gnutls_session_t session) {
   const unsigned status = gnutls_session_get_verify_cert_status(session);
@@ -48,7 +68,14 @@ std::string why_unverified(gnutls_session_t session) {
   std::string why{reinterpret_cast<const char*>(text.data), text.size};
   gnutls_free(text.data);
   while (!why.empty() && (why.back() == ' ' || why.back() == '.')) why.pop_back();
-  return "its certificate does not hold: " + why;
+  const bool by_time = (status & (GNUTLS_CERT_NOT_ACTIVATED | GNUTLS_CERT_EXPIRED)) != 0;
+  return "its certificate does not hold: " + why + (by_time ? times_of_peer(session) : "");
+}
+
+/// It will hold, or does as soon as a clock is right; and nothing else is wrong with it.
+bool will_hold(gnutls_session_t session) {
+  return (gnutls_session_get_verify_cert_status(session) & ~unsigned{GNUTLS_CERT_INVALID}) ==
+         GNUTLS_CERT_NOT_ACTIVATED;
 }
 
 }  // namespace
@@ -213,7 +240,13 @@ std::string Session::refusal() const {
   const auto alert = gnutls_alert_get(session_);
   const char* const name = gnutls_alert_get_name(alert);
   const std::string said = std::string{" (alert: "} + (name != nullptr ? name : "?") + ")";
-  if (credentials().role() == Role::server) return "it refuses this server" + said;
+  if (credentials().role() == Role::server) {
+    const bool of_certificate = alert == GNUTLS_A_BAD_CERTIFICATE ||
+                                alert == GNUTLS_A_CERTIFICATE_EXPIRED ||
+                                alert == GNUTLS_A_CERTIFICATE_UNKNOWN;
+    return "it refuses this server" + said +
+           (of_certificate ? ": its log says why; often a clock is wrong there" : "");
+  }
   switch (alert) {
     case GNUTLS_A_NO_APPLICATION_PROTOCOL:
       return "it does not speak RTRS within TLS" + said;
@@ -241,7 +274,9 @@ Session::Step Session::fail_handshake(int error) {
   switch (error) {
     case GNUTLS_E_CERTIFICATE_VERIFICATION_ERROR:
     case GNUTLS_E_CERTIFICATE_ERROR:
-      return fail(EACCES, why_unverified(session_));
+      // A client may wait for it.
+      return fail(credentials().role() == Role::client && will_hold(session_) ? EAGAIN : EACCES,
+                  why_unverified(session_));
     case GNUTLS_E_CERTIFICATE_REQUIRED:
     case GNUTLS_E_NO_CERTIFICATE_FOUND:
       return fail(EACCES, "it has shown no certificate");

@@ -83,6 +83,17 @@ std::string hex_of(std::span<const unsigned char> bytes) {
   return text;
 }
 
+std::optional<CertificateTimes> times_in(std::span<const unsigned char> der) {
+  const Certificate certificate = new_certificate();
+  const gnutls_datum_t bytes{const_cast<unsigned char*>(der.data()),
+                             static_cast<unsigned>(der.size())};
+  if (!certificate || gnutls_x509_crt_import(certificate.get(), &bytes, GNUTLS_X509_FMT_DER) < 0) {
+    return std::nullopt;
+  }
+  return CertificateTimes{gnutls_x509_crt_get_activation_time(certificate.get()),
+                          gnutls_x509_crt_get_expiration_time(certificate.get())};
+}
+
 CertificateNames names_in(std::span<const unsigned char> der) {
   CertificateNames names;
   const Certificate certificate = new_certificate();

@@ -58,6 +58,13 @@ struct CertificateNames {
   std::string serial;       ///< hexadecimal digits
 };
 
+/// Of any bytes, perhaps a certificate in DER: when it holds.
+struct CertificateTimes {
+  std::time_t begin = 0;
+  std::time_t end = 0;
+};
+std::optional<CertificateTimes> times_in(std::span<const unsigned char> der);
+
 /// Of any bytes, perhaps a certificate in DER.
 CertificateNames names_in(std::span<const unsigned char> der);
 
