@@ -511,6 +511,18 @@ interop_gnutls() {
 }
 it "gnutls-cli shakes hands with a shared key, and gets AES-128-GCM and the protocol" interop_gnutls
 
+only_p384() {
+  certificates host1
+  start_server --tls=require --tls-certificates=tls --export x=memory:1M,rw=*
+  gnutls-cli --port "$port" --alpn rtrs/1 --x509cafile tls/ca-cert.pem \
+    --x509certfile host1/client-cert.pem --x509keyfile host1/client-key.pem \
+    --priority NORMAL:-VERS-ALL:+VERS-TLS1.3:-GROUP-ALL:+GROUP-SECP384R1 127.0.0.1 </dev/null >said 2>&1 || true
+  cat said
+  says said 'TLS1.3.*SECP384R1'
+  says said 'Handshake was completed'
+}
+it_plugin "who has P-384 only, as strict policies have it, shakes hands, too" only_p384
+
 interop_openssl() {
   certificates host1
   start_server --tls=require --tls-certificates=tls --export x=memory:1M,rw=*

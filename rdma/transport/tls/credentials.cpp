@@ -29,7 +29,8 @@ namespace {
 /// ciphers leave nothing of it but AEAD. Source: gnutls_priority_init(3).
 constexpr const char* kPriority =
     "NORMAL:-VERS-ALL:+VERS-TLS1.3:-CIPHER-ALL:+AES-128-GCM:+AES-256-GCM:+CHACHA20-POLY1305:"
-    "-GROUP-ALL:+GROUP-X25519:+GROUP-SECP256R1:-KX-ALL:+ECDHE-ECDSA:+ECDHE-RSA:%SERVER_PRECEDENCE";
+    "-GROUP-ALL:+GROUP-X25519:+GROUP-SECP256R1:+GROUP-SECP384R1:-KX-ALL:+ECDHE-ECDSA:+ECDHE-RSA:%"
+    "SERVER_PRECEDENCE";
 
 /// A name that is not in the file gets a key that nobody has: so it fails as a wrong key does, and
 /// names cannot be tried out.
