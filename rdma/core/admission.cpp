@@ -43,9 +43,26 @@ Admission::Considered Admission::consider(const wire::ConnectParameters& paramet
   Considered considered = known == sessions_.end()
                               ? consider_new(parameters, user)
                               : consider_known(known->first, known->second, parameters, !user);
-  if (considered.new_path) sessions_.at(considered.session).paths.back().host = host;
-  if (half_open() > limits_.max_half_open) considered.makes_room = turn_away_oldest();
+  if (considered.error != 0) return considered;
+  try {
+    if (considered.new_path) sessions_.at(considered.session).paths.back().host = host;
+    if (half_open() > limits_.max_half_open) considered.makes_room = turn_away_oldest();
+  } catch (...) {
+    withdraw(considered, parameters.cid);
+    throw;
+  }
   return considered;
+}
+
+void Admission::withdraw(const Considered& considered, std::uint16_t cid) {
+  if (considered.new_session) {
+    sessions_.erase(considered.session);
+  } else if (const auto session = sessions_.find(considered.session); session != sessions_.end()) {
+    std::vector<Path>& paths = session->second.paths;
+    const auto path = std::ranges::find(paths, considered.path, &Path::id);
+    if (path == paths.end()) return;
+    considered.new_path ? void(paths.erase(path)) : void(path->connected[cid] = false);
+  }
 }
 
 /// The session that is in, or else one that is half open and agrees: a stranger must not be able to
@@ -302,6 +319,7 @@ const char* Admission::overtaken(const Session& session, const Path& path) const
 Admission::Admitted Admission::claim_name(SessionId session, std::string_view name) {
   Admitted claim;
   Session& self = sessions_.at(session);
+  std::string taken{name};  // before anything is changed
   for (auto& [id, other] : sessions_) {
     // A user has names of his own, or others could end his sessions by theirs.
     if (id == session || other.name != name || other.user != self.user) continue;
@@ -312,7 +330,7 @@ Admission::Admitted Admission::claim_name(SessionId session, std::string_view na
     idle->second.over = true;
     idle->second.name.clear();
   }
-  self.name = name;
+  self.name = std::move(taken);
   return claim;
 }
 

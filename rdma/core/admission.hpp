@@ -79,6 +79,8 @@ class Admission {
   /// - ECONNRESET: it contradicts the known state of the session or the path.
   Considered consider(const wire::ConnectParameters& parameters,
                       std::optional<std::string_view> user = "", std::string_view host = "");
+  /// Takes back what consider() has counted for connection `cid`: the driver could not let it in.
+  void withdraw(const Considered& considered, std::uint16_t cid);
   /// All connections of a path are there, and the client has sent the session's name over it.
   /// Counts the path, unless there is no room now, or another session has the name. `user` is the
   /// one that all connections have proven since consider(), if they had to; none: as they came.

@@ -128,6 +128,7 @@ class ServerMachine {
     ServerPathExecutor* executor = nullptr;  ///< set by its owner before the first event
 
     bool open() const { return state_ != State::closed; }
+    bool serves() const { return state_ == State::serving; }
 
    private:
     friend class ServerMachine;

@@ -65,9 +65,10 @@ void ServerSession::up() {
     slots_.assign(options_.queue_depth, {});
   }
   linger_expired_ = false;
-  if (std::exchange(up_, true)) return;
+  if (up_) return;
   slots_.resize(options_.queue_depth);
   context = handler_.on_session_up(*this);
+  up_ = true;  // only now: the handler may have lacked memory
 }
 
 std::vector<SessionItem> ServerSession::items() {

@@ -77,6 +77,8 @@ class ServerSession {
 
   /// No path may join any more.
   bool over() const { return over_ || gone_; }
+  /// The handler knows it.
+  bool is_up() const { return up_; }
   /// It is over, every request has been finished, and no memory path is left.
   bool gone() const { return gone_; }
   /// Whether a path keeps the session. Memory paths do not.

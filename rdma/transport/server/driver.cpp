@@ -16,6 +16,7 @@
 #include "rdma/transport/clock.hpp"
 #include "rdma/transport/server/options.hpp"
 #include "rdma/transport/server/volatile_epoch.hpp"
+#include "rdma/transport/sure.hpp"
 #include "rdma/transport/tls/proof_keys.hpp"
 
 namespace rtrs {
@@ -138,7 +139,22 @@ bool ServerDriver::stop(Duration drain) {
 
 // ---- New connections, on reactor 0 -------------------------------------------------------------
 
+/// What a newcomer lacks is its own trouble.
 void ServerDriver::welcome(std::unique_ptr<Incoming> incoming, unsigned entrance) {
+  try {
+    let_in(incoming, entrance);
+  } catch (const std::exception& lack) {
+    if (incoming == nullptr) return;  // it is on its way to the session, which is told
+    incoming->reject(wire::encode_reject(ENOMEM));
+    tell_if_possible([&] {
+      refusals_.say(LogLevel::warning, incoming->peer,
+                    std::string{"refused: this server lacks what that takes: "} + lack.what(),
+                    now());
+    });
+  }
+}
+
+void ServerDriver::let_in(std::unique_ptr<Incoming>& incoming, unsigned entrance) {
   const Entrance& in = entrances_[entrance];
   const auto refuse = [&](int error, const std::string& why) {
     if (error == EACCES) {
@@ -169,15 +185,23 @@ void ServerDriver::welcome(std::unique_ptr<Incoming> incoming, unsigned entrance
   const auto decision = admission_.consider(*parameters, user, host_in_networks(incoming->peer));
   turn_away(decision.makes_room);
   if (decision.error != 0) return refuse(decision.error, decision.why);
-  auto host = decision.new_session ? create_session(decision.session, *parameters, *incoming)
-                                   : sessions_.at(decision.session);
-  const Arrival arrival{decision.path, decision.new_path, parameters->cid,
-                        path_options(*parameters, *incoming, entrance, proves)};
-  ++connections_;
   // A shared pointer only because the event loop wants its handlers to be copied.
-  auto shared = std::make_shared<std::unique_ptr<Incoming>>(std::move(incoming));
-  asio::post(host->reactor().io(),
-             [host, shared, arrival] { host->add(arrival, std::move(*shared)); });
+  std::shared_ptr<std::unique_ptr<Incoming>> shared;
+  try {
+    auto host = decision.new_session ? create_session(decision.session, *parameters, *incoming)
+                                     : sessions_.at(decision.session);
+    const Arrival arrival{decision.path, decision.new_path, parameters->cid,
+                          path_options(*parameters, *incoming, entrance, proves)};
+    shared = std::make_shared<std::unique_ptr<Incoming>>(std::move(incoming));
+    asio::post(host->reactor().io(),
+               [host, shared, arrival] { host->add(arrival, std::move(*shared)); });
+  } catch (...) {
+    if (shared != nullptr) incoming = std::move(*shared);
+    if (decision.new_session) sessions_.erase(decision.session);
+    admission_.withdraw(decision, parameters->cid);
+    throw;
+  }
+  ++connections_;
 }
 
 bool ServerDriver::Entrance::lets_in(std::string_view peer) const {
@@ -189,8 +213,8 @@ bool ServerDriver::Entrance::lets_in(std::string_view peer) const {
 bool ServerDriver::turn_away(Admission::Place half_open) {
   const auto found = sessions_.find(half_open.session);
   if (found == sessions_.end()) return false;
-  asio::post(found->second->reactor().io(),
-             [host = found->second, path = half_open.path] { host->turn_away(path); });
+  post_surely(found->second->reactor().io(),
+              [host = found->second, path = half_open.path] { host->turn_away(path); });
   return true;
 }
 
@@ -253,14 +277,14 @@ SessionEnvironment ServerDriver::environment(Admission::SessionId id, Reactor& r
   };
   // From a later event: the host is still on the stack of this one.
   environment.on_path_gone = [this, id, &reactor](Admission::PathId path) {
-    asio::post(reactor.io(), [this, id, path] { forget_path(id, path); });
+    post_surely(reactor.io(), [this, id, path] { forget_path(id, path); });
   };
   environment.on_gone = [this, id, &reactor] {
     {
       const std::lock_guard lock{mutex_};
       admission_.close(id);
     }
-    asio::post(reactor.io(), [this, id] { forget_session(id); });
+    post_surely(reactor.io(), [this, id] { forget_session(id); });
   };
   environment.on_connection_closed = [this] { --connections_; };
   environment.on_auth_refused = [this](AuthRefusal refusal, unsigned entrance) {
@@ -285,7 +309,7 @@ Admission::Admitted ServerDriver::admit(Admission::SessionId id, Admission::Path
   const std::lock_guard lock{mutex_};
   const auto admitted = admission_.admit(id, path, name, user);
   if (const auto found = sessions_.find(admitted.ends); found != sessions_.end()) {
-    asio::post(found->second->reactor().io(), [idle = found->second] { idle->end_if_idle(); });
+    post_surely(found->second->reactor().io(), [idle = found->second] { idle->end_if_idle(); });
   }
   return admitted;
 }

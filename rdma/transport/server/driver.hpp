@@ -68,6 +68,7 @@ class ServerDriver final : public Server {
   };
 
   void welcome(std::unique_ptr<Incoming> incoming, unsigned entrance);
+  void let_in(std::unique_ptr<Incoming>& incoming, unsigned entrance);
   std::shared_ptr<SessionHost> create_session(Admission::SessionId id,
                                               const wire::ConnectParameters& parameters,
                                               const Incoming& incoming);

@@ -8,10 +8,12 @@
 #include <boost/asio/post.hpp>
 #include <cerrno>
 #include <cstring>
+#include <exception>
 #include <utility>
 
 #include "rdma/log_about.hpp"
 #include "rdma/transport/clock.hpp"
+#include "rdma/transport/sure.hpp"
 #include "rdma/wire/probe.hpp"
 
 namespace rtrs {
@@ -21,6 +23,10 @@ namespace asio = boost::asio;
 
 /// Far longer than a client needs to end a memory registration, far shorter than anybody minds.
 constexpr auto kErrorDelay = std::chrono::milliseconds{10};
+
+/// Bytes that a path leaves to the heap of those who are there. Where the address space is limited,
+/// or memory that nobody uses yet counts, the chunks would take all.
+constexpr std::size_t kReservedMemory = 8 << 20;
 
 /// Whole pages. False: memory that somebody has locked stays.
 bool discard(MutableBytes part) {
@@ -135,9 +141,11 @@ PathHost::~PathHost() {
 
 void PathHost::log(LogLevel level, const char* event, const std::string& text) const {
   if (!hooks_.log) return;
-  const std::string name = session_.name.empty() ? "" : " '" + session_.name + "'";
-  const LogAbout about{{.event = event, .session = session_.name, .path = peer_}};
-  hooks_.log(level, "session" + name + " from " + peer_ + ": " + text);
+  tell_if_possible([&] {
+    const std::string name = session_.name.empty() ? "" : " '" + session_.name + "'";
+    const LogAbout about{{.event = event, .session = session_.name, .path = peer_}};
+    hooks_.log(level, "session" + name + " from " + peer_ + ": " + text);
+  });
 }
 
 void PathHost::report(ServerEvent::Kind kind, PathEnd end) const {
@@ -146,7 +154,7 @@ void PathHost::report(ServerEvent::Kind kind, PathEnd end) const {
 
 bool PathHost::provide_chunks() {
   const std::size_t size = session_.options().chunk_memory();
-  void* memory = mmap(nullptr, size, PROT_READ | PROT_WRITE,
+  void* memory = mmap(nullptr, size + kReservedMemory, PROT_READ | PROT_WRITE,
                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (memory == MAP_FAILED) {
     log(LogLevel::error, "path_lacks_memory",
@@ -154,6 +162,7 @@ bool PathHost::provide_chunks() {
     return false;
   }
   memory_ = {static_cast<std::byte*>(memory), size};
+  munmap(memory_.data() + size, kReservedMemory);
   path_.set_chunks(memory_);
   for (const auto& link : links_) {
     if (auto known = link->connection->register_memory(memory_); !known) {
@@ -170,7 +179,24 @@ void PathHost::give_back(std::span<const MutableBytes> unused, std::uint64_t hel
 }
 
 void PathHost::add(std::uint16_t cid, std::unique_ptr<Incoming> incoming) {
-  auto connection = incoming->open(path_.queue_sizes(), context_);
+  try {
+    open(cid, *incoming);
+  } catch (const std::exception& lack) {
+    if (!links_[cid]) hooks_.on_connection_closed();
+    fail(lack);
+  }
+}
+
+/// It lacks something of this server, and its client may come again.
+void PathHost::fail(const std::exception& lack) {
+  PathEnd end{.kind = PathEnd::Kind::failed};
+  tell_if_possible(
+      [&] { end.text = std::string{"this server lacks what a path takes: "} + lack.what(); });
+  surely([&] { report(ServerEvent::Kind::end_path, end); });
+}
+
+void PathHost::open(std::uint16_t cid, Incoming& incoming) {
+  auto connection = incoming.open(path_.queue_sizes(), context_);
   tl::expected<void, Failure> ready;
   if (!connection) {
     ready = tl::unexpected(connection.error());
@@ -180,15 +206,17 @@ void PathHost::add(std::uint16_t cid, std::unique_ptr<Incoming> incoming) {
   if (connection && path_.is_memory()) path_.set_regions(context_->regions());
   if (!ready) {
     hooks_.on_connection_closed();
-    incoming->reject(wire::encode_reject(ready.error().error));
-    return report(ServerEvent::Kind::end_path,
-                  {.kind = PathEnd::Kind::failed, .text = ready.error().text});
+    incoming.reject(wire::encode_reject(ready.error().error));
+    return surely([&] {
+      report(ServerEvent::Kind::end_path,
+             {.kind = PathEnd::Kind::failed, .text = ready.error().text});
+    });
   }
   links_[cid] = std::make_unique<Link>(*this, std::move(*connection));
   Link& link = *links_[cid];
   link.handler =
-      &path_.add(cid, *link.connection, wire::copy_of<wire::ConnectRequest>(incoming->record));
-  if (const auto in = incoming->accept(wire::encode(path_.accept_parameters())); !in) {
+      &path_.add(cid, *link.connection, wire::copy_of<wire::ConnectRequest>(incoming.record));
+  if (const auto in = incoming.accept(wire::encode(path_.accept_parameters())); !in) {
     // A client that leaves, perhaps a port scan, is nobody's fault.
     const bool left = in.error().error == ECONNRESET;
     return report(
@@ -237,8 +265,16 @@ Connection::Status PathHost::take_arrivals(Link& link, Look how) {
   using Status = Connection::Status;
   if (machine_.draining()) return Status::drained;
   machine_.begin_reading(place_);
-  const Status status = (link.connection.get()->*how)(*link.handler);
-  if (!machine_.end_reading(place_, status == Status::more)) return Status::drained;
+  const auto begun = path_.requests();
+  Status status = Status::drained;
+  try {
+    status = (link.connection.get()->*how)(*link.handler);
+    if (!machine_.end_reading(place_, status == Status::more)) return Status::drained;
+  } catch (const std::exception& lack) {
+    if (path_.requests() != begun) throw;  // the last one would perhaps never end
+    fail(lack);
+    return Status::drained;
+  }
   // Answers given at once leave now, as one batch; waiting for more would cost another look at the
   // events.
   reactor_.forget(link);
@@ -258,20 +294,25 @@ void PathHost::follow_up(Link& link, Connection::Status status) {
     case Status::more:
       return progress_later(link);
     case Status::closed:
-      return report(
-          ServerEvent::Kind::ended,
-          {.kind = PathEnd::Kind::left, .cid = cid_of(link), .text = "closed by the client"});
+      return surely([&] {
+        report(ServerEvent::Kind::ended,
+               {.kind = PathEnd::Kind::left, .cid = cid_of(link), .text = "closed by the client"});
+      });
     default:
-      return report(
-          ServerEvent::Kind::ended,
-          {.kind = PathEnd::Kind::broken, .cid = cid_of(link), .text = link.connection->failure()});
+      return surely([&] {
+        report(ServerEvent::Kind::ended, {.kind = PathEnd::Kind::broken,
+                                          .cid = cid_of(link),
+                                          .text = link.connection->failure()});
+      });
   }
 }
 
 void PathHost::serves() {
-  log(LogLevel::info, "path_up",
-      "connected with " + std::to_string(links_.size()) + " connections" +
-          (session_.identity.how == Identity::How::none ? "" : ", " + security()));
+  tell_if_possible([&] {
+    log(LogLevel::info, "path_up",
+        "connected with " + std::to_string(links_.size()) + " connections" +
+            (session_.identity.how == Identity::How::none ? "" : ", " + security()));
+  });
   RTRS_PROBE(rtrs, path_state, session_.name.c_str(), peer_.c_str(), "up");
   report(ServerEvent::Kind::serving);
 }
@@ -362,10 +403,12 @@ void PathHost::finish() {
 }
 
 void PathHost::leaves(const PathEnd& end, bool over) {
-  const auto [level, why] = describe(end);
   if (end.answered) finish();
-  if (end.kind == PathEnd::Kind::unproven) tell_auth_refused(why, end.cid);
-  log(level, "path_closed", why);
+  tell_if_possible([&] {
+    const auto [level, why] = describe(end);
+    if (end.kind == PathEnd::Kind::unproven) tell_auth_refused(why, end.cid);
+    log(level, "path_closed", why);
+  });
   RTRS_PROBE(rtrs, path_state, session_.name.c_str(), peer_.c_str(), "closed");
   hooks_.on_closing(over);
 }
@@ -387,9 +430,11 @@ void PathHost::release() {
   for (std::size_t cid = 0; cid < links_.size(); ++cid) {
     auto& link = links_[cid];
     if (!link) continue;
-    if (const std::string moved = link->connection->statistics(); !moved.empty()) {
+    tell_if_possible([&] {
+      const std::string moved = link->connection->statistics();
+      if (moved.empty()) return;
       log(LogLevel::debug, "connection_closed", "connection " + std::to_string(cid) + ": " + moved);
-    }
+    });
     link->connection->close();
     hooks_.on_connection_closed();
   }

@@ -78,6 +78,8 @@ class PathHost final : public ServerPathExecutor {
   void send_rest() override;
   void gone() override { hooks_.on_gone(); }
 
+  void open(std::uint16_t cid, Incoming& incoming);
+  void fail(const std::exception& lack);
   void report(ServerEvent::Kind kind, PathEnd end = {}) const;
   using Look = Connection::Status (Connection::*)(QueuePairHandler&);  ///< progress or glance
   void progress(Link& link);

@@ -3,10 +3,12 @@
 
 #include <boost/asio/post.hpp>
 #include <cerrno>
+#include <exception>
 #include <utility>
 
 #include "rdma/log_about.hpp"
 #include "rdma/transport/clock.hpp"
+#include "rdma/transport/sure.hpp"
 
 namespace rtrs {
 
@@ -50,14 +52,16 @@ void SessionHost::set_alarm() {
   const Instant due = machine_.next_deadline();
   if (due == std::exchange(alarm_at_, due)) return;
   if (due == Instant::max()) return alarm_.cancel();
-  alarm_.set(due - now(), [this] {
-    alarm_at_ = Instant::max();
-    machine_.handle_timeout(now());
-    set_alarm();
+  surely([&] {
+    alarm_.set(due - now(), [this] {
+      alarm_at_ = Instant::max();
+      machine_.handle_timeout(now());
+      set_alarm();
+    });
   });
 }
 
-PathHost& SessionHost::add_path(const Arrival& arrival, const std::string& peer) {
+void SessionHost::add_path(const Arrival& arrival, const std::string& peer) {
   const PathId path = arrival.path;
   ServerPathHooks hooks;
   hooks.report = [this](const ServerEvent& event) { report(event); };
@@ -71,10 +75,18 @@ PathHost& SessionHost::add_path(const Arrival& arrival, const std::string& peer)
   if (environment_.log) {
     hooks.log = [this](LogLevel level, const std::string& line) { pass_on(level, line); };
   }
+  std::unique_ptr<PathHost>& host = paths_[path];
   ServerMachine::Path& place = machine_.add(path, arrival.options, now());
   set_alarm();
-  auto host = std::make_unique<PathHost>(reactor_, machine_, place, peer, std::move(hooks));
-  return *(paths_[path] = std::move(host));
+  host = std::make_unique<PathHost>(reactor_, machine_, place, peer, std::move(hooks));
+}
+
+/// The path has begun nothing; a session that was made for it ends.
+void SessionHost::give_up(PathId path) {
+  paths_.erase(path);
+  machine_.forget(path);
+  environment_.on_path_gone(path);
+  if (!session().is_up()) report({.kind = ServerEvent::Kind::end_all});
 }
 
 void SessionHost::add(const Arrival& arrival, std::unique_ptr<Incoming> incoming) {
@@ -84,8 +96,20 @@ void SessionHost::add(const Arrival& arrival, std::unique_ptr<Incoming> incoming
     if (arrival.new_path) environment_.on_path_gone(arrival.path);
     return;
   }
-  PathHost& path = arrival.new_path ? add_path(arrival, incoming->peer) : *paths_.at(arrival.path);
-  path.add(arrival.cid, std::move(incoming));
+  if (arrival.new_path) {
+    try {
+      add_path(arrival, incoming->peer);
+    } catch (const std::exception& lack) {
+      incoming->reject(wire::encode_reject(ENOMEM));
+      tell_if_possible([&] {
+        log(LogLevel::error, "path_lacks_memory",
+            std::string{"refused a path: this server lacks what that takes: "} + lack.what());
+      });
+      environment_.on_connection_closed();
+      return give_up(arrival.path);
+    }
+  }
+  paths_.at(arrival.path)->add(arrival.cid, std::move(incoming));
 }
 
 void SessionHost::forget(PathId path) {

@@ -93,7 +93,8 @@ class SessionHost final : public ServerExecutor {
   ServerSession& session() { return machine_.session(); }
   void report(const ServerEvent& event);
   void set_alarm();
-  PathHost& add_path(const Arrival& arrival, const std::string& peer);
+  void give_up(PathId path);
+  void add_path(const Arrival& arrival, const std::string& peer);
   void log(LogLevel level, const char* event, const std::string& text) const;
   void pass_on(LogLevel level, const std::string& line);
 

@@ -12,15 +12,20 @@
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/ip/v6_only.hpp>
 #include <boost/asio/steady_timer.hpp>
+#include <boost/system/system_error.hpp>
 #include <cerrno>
+#include <exception>
 #include <list>
 #include <sstream>
+#include <system_error>
 #include <utility>
 
 #include "rdma/core/crowd.hpp"
 #include "rdma/descriptor_reserve.hpp"
 #include "rdma/network.hpp"
+#include "rdma/owned_fd.hpp"
 #include "rdma/transport/await.hpp"
+#include "rdma/transport/sure.hpp"
 #include "rdma/transport/tcp/connector.hpp"
 #include "rdma/transport/tcp/greeting.hpp"
 #include "rdma/transport/tcp/incoming.hpp"
@@ -56,7 +61,8 @@ class TcpAcceptor final : public Acceptor {
       : reactor_{reactor},
         acceptor_{std::move(acceptor)},
         options_{std::move(options)},
-        one_left_{reactor.io(), asio::steady_timer::time_point::max()} {}
+        one_left_{reactor.io(), asio::steady_timer::time_point::max()},
+        pause_{reactor.io()} {}
 
   void start(Welcome welcome) override {
     welcome_ = std::move(welcome);
@@ -89,10 +95,40 @@ class TcpAcceptor final : public Acceptor {
     std::string host;
   };
   using Handshakes = std::list<std::shared_ptr<Handshake>>;
+  /// A handshake is in the list as long as its place exists, and the acceptor.
+  class Place {
+   public:
+    explicit Place(TcpAcceptor& acceptor, Socket socket)
+        : acceptor_{&acceptor}, alive_{acceptor.alive_} {
+      acceptor.handshakes_.push_back(std::make_shared<Handshake>(std::move(socket)));
+      at_ = std::prev(acceptor.handshakes_.end());
+    }
+    Place(Place&& other) noexcept
+        : acceptor_{std::exchange(other.acceptor_, nullptr)},
+          alive_{std::move(other.alive_)},
+          at_{other.at_} {}
+    ~Place() { give_back(); }
+    Place& operator=(Place&&) = delete;
+
+    const std::shared_ptr<Handshake>& handshake() const { return *at_; }
+    void give_back() {
+      TcpAcceptor* const acceptor = std::exchange(acceptor_, nullptr);
+      if (acceptor == nullptr || alive_.expired()) return;
+      acceptor->handshakes_.erase(at_);
+      acceptor->one_left_.cancel();
+    }
+
+   private:
+    TcpAcceptor* acceptor_;
+    std::weak_ptr<void> alive_;
+    Handshakes::iterator at_;
+  };
 
   asio::awaitable<void> accept_loop();
+  asio::awaitable<void> accept_next();
   void receive(Socket socket);
-  asio::awaitable<void> shake_hands(Handshakes::iterator place);
+  asio::awaitable<void> shake_hands(Place place);
+  void complain(const char* why);
   void log(LogLevel level, const std::string& text) const {
     if (options_.log) options_.log(level, text);
   }
@@ -112,41 +148,61 @@ class TcpAcceptor final : public Acceptor {
   Welcome welcome_;
   Handshakes handshakes_;
   asio::steady_timer one_left_;  ///< cancelled when a handshake has ended
+  asio::steady_timer pause_;     ///< after the process was out of descriptors or memory
+  bool must_pause_ = false;
+  std::string complaint_;  ///< the last one; "" = connections are accepted
+  /// Coroutines may be destroyed after it.
+  std::shared_ptr<void> alive_ = std::make_shared<char>();
 };
 
 asio::awaitable<void> TcpAcceptor::accept_loop() {
-  error_code error;
-  const AsioTcp protocol = acceptor_.local_endpoint(error).protocol();
-  bool complained = false;
   while (acceptor_.is_open()) {
-    auto [closed] = co_await acceptor_.async_wait(AsioTcp::acceptor::wait_read, kAwait);
-    if (closed) co_return;
-    // Or they would come faster than those leave whom they push out, each with its memory.
-    while (handshakes_.size() >= options_.max_handshakes + kMostLeaving && acceptor_.is_open()) {
-      co_await one_left_.async_wait(kAwait);
-    }
-    if (!acceptor_.is_open()) co_return;
-    // By hand: programs that this one starts would inherit a socket of Asio's.
-    const int descriptor =
-        ::accept4(acceptor_.native_handle(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
-    Socket socket{reactor_.io()};
-    if (descriptor < 0) {
-      error = {errno, boost::system::system_category()};
-    } else if (socket.assign(protocol, descriptor, error)) {
-      ::close(descriptor);
-    }
-    if (!error) {
-      complained = false;
-      receive(std::move(socket));
-    } else if (!is_transient(error.value())) {
-      if (!std::exchange(complained, true)) {
-        log(LogLevel::error, "cannot accept connections: " + error.message() +
-                                 " (raise LimitNOFILE when descriptors ran out)");
-      }
-      asio::steady_timer pause{reactor_.io(), kAcceptPause};
-      co_await pause.async_wait(kAwait);
+    try {
+      co_await accept_next();
+    } catch (const std::exception& lack) {
+      must_pause_ = true;
+      complain(lack.what());
     }
   }
+}
+
+void TcpAcceptor::complain(const char* why) {
+  tell_if_possible([&] {
+    if (complaint_ == why) return;
+    complaint_ = why;
+    log(LogLevel::error, std::string{"cannot accept connections: "} + why +
+                             " (raise LimitNOFILE when descriptors ran out)");
+  });
+}
+
+/// Errors: throws when the process lacks something.
+asio::awaitable<void> TcpAcceptor::accept_next() {
+  if (std::exchange(must_pause_, false)) {
+    pause_.expires_after(kAcceptPause);
+    co_await pause_.async_wait(kAwait);
+  }
+  auto [closed] = co_await acceptor_.async_wait(AsioTcp::acceptor::wait_read, kAwait);
+  if (closed) co_return;
+  // Or they would come faster than those leave whom they push out, each with its memory.
+  while (handshakes_.size() >= options_.max_handshakes + kMostLeaving && acceptor_.is_open()) {
+    co_await one_left_.async_wait(kAwait);
+  }
+  if (!acceptor_.is_open()) co_return;
+  // By hand: programs that this one starts would inherit a socket of Asio's.
+  const int descriptor =
+      ::accept4(acceptor_.native_handle(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
+  if (descriptor < 0) {
+    if (is_transient(errno)) co_return;
+    throw std::system_error{errno, std::system_category()};
+  }
+  OwnedFd accepted{descriptor};
+  Socket socket{reactor_.io()};
+  error_code error;
+  const AsioTcp protocol = acceptor_.local_endpoint(error).protocol();
+  if (socket.assign(protocol, descriptor, error)) throw boost::system::system_error{error};
+  accepted.release();
+  receive(std::move(socket));
+  complaint_.clear();
 }
 
 void TcpAcceptor::receive(Socket socket) {
@@ -168,12 +224,11 @@ void TcpAcceptor::receive(Socket socket) {
                      "LimitNOFILE)");
     }
   }
-  handshakes_.push_back(std::make_shared<Handshake>(std::move(socket)));
-  asio::co_spawn(reactor_.io(), shake_hands(std::prev(handshakes_.end())), asio::detached);
+  asio::co_spawn(reactor_.io(), shake_hands(Place{*this, std::move(socket)}), asio::detached);
 }
 
-asio::awaitable<void> TcpAcceptor::shake_hands(Handshakes::iterator place) {
-  const std::shared_ptr<Handshake> handshake = *place;
+asio::awaitable<void> TcpAcceptor::shake_hands(Place place) {
+  const std::shared_ptr<Handshake> handshake = place.handshake();
   tune_socket(handshake->socket.native_handle());
 
   asio::steady_timer deadline{reactor_.io(), options_.handshake_timeout};
@@ -189,8 +244,7 @@ asio::awaitable<void> TcpAcceptor::shake_hands(Handshakes::iterator place) {
     if (why.answered) co_await let_read(handshake->socket);
   }
   deadline.cancel();
-  handshakes_.erase(place);
-  one_left_.cancel();
+  place.give_back();
   if (!greeting) co_return;
   if (!handshake->socket.is_open()) {
     // In the moment the last byte came.

@@ -3,6 +3,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <new>
 #include <utility>
 
 #include "rdma/transport/tcp/send_buffer.hpp"
@@ -54,8 +55,12 @@ bool TcpQueuePair::fail(std::string why) {
 }
 
 bool TcpQueuePair::fail(const char* what, int error) {
-  std::string why = stream_.failure();
-  return fail(why.empty() ? std::string{what} + ": " + std::strerror(error) : std::move(why));
+  try {
+    std::string why = stream_.failure();
+    return fail(why.empty() ? std::string{what} + ": " + std::strerror(error) : std::move(why));
+  } catch (const std::bad_alloc&) {
+    return fail("no memory");  // so short a text takes none
+  }
 }
 
 // ---- Sending ---------------------------------------------------------------------------------

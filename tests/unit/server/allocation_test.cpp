@@ -3,25 +3,9 @@
 #include <doctest/doctest.h>
 
 #include <array>
-#include <atomic>
-#include <cstdlib>
-#include <new>
 
+#include "tests/unit/allocations.hpp"
 #include "tests/unit/server/fixture.hpp"
-
-namespace {
-
-std::atomic<std::size_t> allocations = 0;  // tests beside it have threads
-
-}  // namespace
-
-void* operator new(std::size_t size) {
-  ++allocations;
-  if (void* memory = std::malloc(size)) return memory;
-  throw std::bad_alloc{};
-}
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
 
 using namespace rnbd;
 using namespace rnbd::test;
@@ -47,12 +31,12 @@ TEST_CASE("data path: no request allocates, not even the first ones of a session
     call.request.data = call.data;
     call.request.is_read = n % 2 == 0;
   }
-  const std::size_t before = allocations;
+  const std::size_t before = rtrs::test::allocations();
   for (int round = 0; round < 2; ++round) {
     for (Call& call : calls) world.session().on_request(call.request);
     while (!world.disk().held.empty()) world.disk().answer();
   }
-  const std::size_t after = allocations;
+  const std::size_t after = rtrs::test::allocations();
   CHECK(after - before == 0);
   for (const Call& call : calls) {
     CHECK(call.finished == 2);
