@@ -7,6 +7,7 @@
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
 #include <array>
+#include <cstdio>
 #include <ctime>
 #include <filesystem>
 #include <random>
@@ -288,10 +289,10 @@ Done withdraw(const CertificateWish& wish) {
   const auto text = tls::withdraw(*authority, *before, *serials, std::time(nullptr), ends->end);
   if (!text) return tl::unexpected(list + ": " + text.error());
   if (auto done = write_file(list, *text, 0644); !done) return done;
-  std::printf(
-      "withdrew %zu certificate%s of '%s' in %s; copy it to all servers of this authority, "
-      "and reload them\n",
-      serials->size(), serials->size() == 1 ? "" : "s", wish.withdraw.c_str(), list.c_str());
+  const std::size_t count = serials->size();
+  say("withdrew " + std::to_string(count) + (count == 1 ? " certificate" : " certificates") +
+      " of '" + wish.withdraw + "' in " + list +
+      "; copy it to all servers of this authority, and reload them\n");
   return {};
 }
 

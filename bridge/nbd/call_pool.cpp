@@ -2,7 +2,7 @@
 #include "bridge/nbd/call_pool.hpp"
 
 #include <chrono>
-#include <system_error>
+#include <exception>
 #include <thread>
 #include <utility>
 
@@ -34,7 +34,7 @@ void CallPool::post(std::function<void()> call, std::function<void()> then) {
   try {
     std::thread{[this] { run(); }}.detach();
     ++threads_;
-  } catch (const std::system_error&) {
+  } catch (const std::exception&) {
     changed_.notify_one();  // a thread is idle, and takes the call in time
   }
 }

@@ -65,6 +65,11 @@ Failure file_hangs(const std::string& name) {
   return {EAGAIN, in_quotes(name) + ": opening its file hangs; look at its disk or mount"};
 }
 
+Failure server_lacks(const std::string& name, int error) {
+  return {error, in_quotes(name) + ": this server lacks what that takes: " + std::strerror(error) +
+                     " (LimitNOFILE=, TasksMax=, MemoryMax= of its unit)"};
+}
+
 void record_leaving(ExportCatalogue& catalogue, const Surroundings& surroundings,
                     rtrs::Reactor* reactor) {
   if (!catalogue.reservations().has_left()) return;

@@ -63,6 +63,7 @@ class Opening {
   unsigned waits = 0;          ///< for a writer to leave
   std::shared_ptr<void> wait;  ///< likewise, the timer
 
+  int lacks = 0;  ///< errno of a thread that could not do its work
   std::optional<tl::expected<Lease, Refusal>> file;  ///< result
   std::optional<Lease> lease;                        ///< for which the reservation is taken
   tl::expected<void, std::string> reservation;       ///< result
@@ -78,6 +79,8 @@ Failure refusal_of(const std::string& name, int error);
 /// Refusals for now (EAGAIN), after which the client tries again.
 Failure directory_hangs(const std::string& name);
 Failure file_hangs(const std::string& name);
+/// The server has no more memory, descriptors or threads, as `error` tells.
+Failure server_lacks(const std::string& name, int error);
 
 /// Records that sessions which have left do not take part any more, if there are any.
 void record_leaving(ExportCatalogue& catalogue, const Surroundings& surroundings,

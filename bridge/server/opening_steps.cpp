@@ -9,6 +9,7 @@
 
 #include "bridge/protocol/printable.hpp"
 #include "bridge/server/answer.hpp"
+#include "bridge/server/attempt.hpp"
 #include "bridge/server/message_order.hpp"
 #include "bridge/server/open_numbers.hpp"
 #include "bridge/server/open_table.hpp"
@@ -35,18 +36,21 @@ void OpeningSteps::work(const OpeningPtr& opening, OpenStep step, std::string li
   opening->line = std::move(line);
   const auto in_line = [opening, work = std::move(work)] {
     // A late one may have waited for another one.
-    if (!opening->is_late()) work();
+    if (!opening->is_late()) opening->lacks = attempt(work);
     opening->catalogue.lines().end(opening->line);
   };
-  const auto afterwards = [opening, then = std::move(then)] {
+  const auto afterwards = [this, opening, then = std::move(then)] {
     if (opening->is_late()) return opening->let_go();
     if (!reserves(opening->step())) opening->enter(OpenStep::judging);
-    then();
+    opening->lacks == 0 ? then() : give_up(opening);
   };
   const auto start = [opening, step, in_line, afterwards] {
     const Surroundings& where = opening->surroundings;
-    step == OpenStep::recording ? where.run_recording(opening->reactor, in_line, afterwards)
-                                : where.run_blocking(opening->reactor, in_line, afterwards);
+    const int lacks = attempt([&] {
+      step == OpenStep::recording ? where.run_recording(opening->reactor, in_line, afterwards)
+                                  : where.run_blocking(opening->reactor, in_line, afterwards);
+    });
+    if (lacks != 0) opening->catalogue.lines().end(opening->line);  // its time will be over
   };
   if (session_.catalogue.lines().begin(opening->line, opening.get(), start)) return;
   if (!reserves(step)) {
@@ -54,6 +58,15 @@ void OpeningSteps::work(const OpeningPtr& opening, OpenStep step, std::string li
   }
   opening->lease.reset();
   end_reservation(opening, tl::unexpected(directory_hangs(opening->name())));
+}
+
+/// The results of the work, if there are any, are not to be trusted.
+void OpeningSteps::give_up(const OpeningPtr& opening) {
+  const bool reserved = reserves(opening->step());
+  auto refusal = tl::unexpected(server_lacks(opening->name(), opening->lacks));
+  opening->let_go();
+  if (reserved) return end_reservation(opening, std::move(refusal));
+  opening->answer(opening, std::move(refusal));
 }
 
 // ---- Other writers ------------------------------------------------------------------------------

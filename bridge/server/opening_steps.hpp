@@ -21,7 +21,8 @@ class OpeningSteps {
   explicit OpeningSteps(const SessionParts& session) : session_{session} {}
 
   /// Runs `work`, which may hang, on another thread, behind other work of this line. Then runs
-  /// `then`, unless the opening is late. Refuses the opening if the line hangs.
+  /// `then`, unless the opening is late. Refuses the opening if the line hangs, or
+  /// with the errno of an exception of `work`.
   void work(const OpeningPtr& opening, OpenStep step, std::string line, std::function<void()> work,
             std::function<void()> then);
   /// Another session may write to the storage. Its client may be gone and return later. Ends such
@@ -39,6 +40,7 @@ class OpeningSteps {
  private:
   void limit(const OpeningPtr& opening);
   void abandon(const OpeningPtr& opening);
+  void give_up(const OpeningPtr& opening);
   bool wait_for_leaver(const OpeningPtr& opening, std::function<void()> again);
   static void enter_room(Opening& opening);
   static void leave_room(Opening& opening, const std::function<void()>& again);

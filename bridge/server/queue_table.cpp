@@ -5,6 +5,8 @@
 #include <iterator>
 #include <utility>
 
+#include "bridge/server/attempt.hpp"
+
 namespace rnbd {
 
 QueueTable::~QueueTable() = default;
@@ -21,10 +23,14 @@ BackendQueue* QueueTable::acquire(const std::shared_ptr<Storage>& storage) {
     ++entry.users;
     return entry.queue.get();
   }
-  std::unique_ptr<BackendQueue> queue = storage->backend().open_queue(reactor_);
-  if (queue == nullptr) return nullptr;
-  entries_.push_back({storage, std::move(queue), 1});
-  return entries_.back().queue.get();
+  BackendQueue* made = nullptr;
+  attempt([&] {
+    std::unique_ptr<BackendQueue> queue = storage->backend().open_queue(reactor_);
+    if (queue == nullptr) return;
+    entries_.push_back({storage, std::move(queue), 1});
+    made = entries_.back().queue.get();
+  });
+  return made;
 }
 
 void QueueTable::release(const BackendQueue& queue) {

@@ -134,10 +134,11 @@ tl::expected<void, std::string> ReservationBook::reserve(Lease& lease, const wir
   const std::lock_guard one_at_a_time{one_at_a_time_};
   const wire::Uuid& key = lease.storage()->reservation_key_;
   const bool kept = store_ != nullptr && key != wire::Uuid{};
-  if (kept) store_->lock();
+  std::unique_lock<WriterStore> store;
+  if (kept) store = std::unique_lock{*store_};
   std::uint64_t found = 0;
   auto taken = reserve_in(lease, kept ? &key : nullptr, session, open_kind, found);
-  if (kept) store_->unlock();
+  if (kept) store.unlock();
   if (taken) {
     const std::lock_guard lock{mutex_};
     lease.writer_ = session;
@@ -350,8 +351,8 @@ void ReservationBook::leave(const Lease& lease) {
 
 tl::expected<void, std::string> ReservationBook::expel(const wire::Uuid& session) {
   const std::lock_guard one_at_a_time{one_at_a_time_};
-  const bool kept = store_ != nullptr;
-  if (kept) store_->lock();
+  std::unique_lock<WriterStore> store;
+  if (store_ != nullptr) store = std::unique_lock{*store_};
   std::unique_lock lock{mutex_};
   for (const auto& [identity, reservations] : reservations_) reservations->expel(session);
   tl::expected<void, std::string> done;
@@ -359,8 +360,6 @@ tl::expected<void, std::string> ReservationBook::expel(const wire::Uuid& session
     auto each = expel_from(*reservations, key, session, lock);
     if (!each) done = std::move(each);
   }
-  lock.unlock();
-  if (kept) store_->unlock();
   return done;
 }
 
@@ -388,7 +387,7 @@ bool ReservationBook::has_left() const {
 
 void ReservationBook::record_left() {
   const std::lock_guard one_at_a_time{one_at_a_time_};
-  store_->lock();
+  const std::unique_lock store{*store_};
   std::unique_lock lock{mutex_};
   for (const wire::Uuid& key : std::set<wire::Uuid>{left_}) {
     if (!left_.contains(key)) continue;
@@ -399,8 +398,6 @@ void ReservationBook::record_left() {
                                       ": it is tried again before somebody writes");
     }
   }
-  lock.unlock();
-  store_->unlock();
 }
 
 tl::expected<void, std::string> ReservationBook::record_left_of(

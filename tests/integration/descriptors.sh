@@ -60,6 +60,37 @@ at_the_server() {
 it "at the server: attached clients write and flush, and others are let in" at_the_server ""
 it "the same with threads instead of io_uring" at_the_server --no-uring
 
+# Strangers take all descriptors before a client that is there makes its first change. That may be
+# refused, but it ends nothing.
+first_change() {
+  requires prlimit
+  requires_python nbd
+  truncate -s 4M image
+  server_command=(prlimit --nofile="$1:$1" "${server_command[@]}")
+  start_server --export "disk0=$PWD/image"
+  attach disk0
+  limited /usr/bin/python3 - "$uri" <<'PY' &
+import errno, os, sys, time, nbd
+h = nbd.NBD()
+h.connect_uri(sys.argv[1])
+open("attached", "w").close()
+while not os.path.exists("gathered"):
+    time.sleep(0.05)
+try:
+    h.pwrite(b"x" * 65536, 0)
+except nbd.Error as refused:
+    print("refused:", refused)
+h.pread(65536, 0)
+PY
+  local client=$!
+  eventually 20 test -e attached
+  crowd tcp "$port"
+  touch gathered
+  wait "$client"
+}
+it "with 40 descriptors: a client that is there makes its first change" first_change 40
+it "with 64 descriptors: a client that is there makes its first change" first_change 64
+
 at_the_bridge() {
   requires prlimit
   requires_python nbd

@@ -5,11 +5,14 @@
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/thread_pool.hpp>
 #include <chrono>
+#include <future>
 #include <memory>
 #include <string>
+#include <thread>
 #include <utility>
 
 #include "bridge/nbd/call_pool.hpp"
+#include "bridge/server/attempt.hpp"
 #include "bridge/server/open_lines.hpp"
 #include "rdma/transport/reactor.hpp"
 
@@ -19,6 +22,8 @@ namespace {
 
 /// For a few bytes that are written and made durable.
 constexpr std::chrono::seconds kSuspicious{5};
+/// Between two attempts, while there is no memory.
+constexpr std::chrono::milliseconds kWant{10};
 
 }  // namespace
 
@@ -29,22 +34,33 @@ struct BlockingPool::Impl {
   boost::asio::thread_pool recorder{1};
   boost::asio::thread_pool watch{1};  ///< over the recorder
 
-  /// `work`, then `then` on the reactor.
+  /// `work`, then `then` on the reactor. What needs its result has judged an exception already.
   static std::function<void()> both(rtrs::Reactor* reactor, std::function<void()> work,
                                     std::function<void()> then) {
     return [reactor, work = std::move(work), then = std::move(then)] {
-      if (work) work();
-      if (then) boost::asio::post(reactor->io(), then);
+      if (work) attempt(work);
+      if (then) post(*reactor, then);
     };
   }
 
-  /// The client that waits for the work only sees a server that does not answer.
+  /// A client waits for that, so it is tried until there is memory for it.
+  static void post(rtrs::Reactor& reactor, const std::function<void()>& then) {
+    while (attempt([&] { boost::asio::post(reactor.io(), then); }) != 0) {
+      std::this_thread::sleep_for(kWant);
+    }
+  }
+
+  /// The client that waits for the work only sees a server that does not answer. The watch needs no
+  /// timer, and so no descriptors: there may be none.
   void run_watched(const std::function<void()>& work, const std::function<void()>& complain) {
-    boost::asio::steady_timer timer{watch, kSuspicious};
-    timer.async_wait([complain](boost::system::error_code cancelled) {
-      if (!cancelled) complain();
+    std::promise<void> done;
+    attempt([&] {
+      boost::asio::post(watch, [over = done.get_future().share(), complain] {
+        if (over.wait_for(kSuspicious) == std::future_status::timeout) complain();
+      });
     });
-    work();
+    attempt(work);
+    done.set_value();
   }
 };
 

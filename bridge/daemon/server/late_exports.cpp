@@ -12,6 +12,7 @@
 
 #include "bridge/daemon/logging.hpp"
 #include "bridge/protocol/printable.hpp"
+#include "bridge/server/attempt.hpp"
 #include "bridge/server/surroundings.hpp"
 #include "rdma/log_about.hpp"
 
@@ -105,18 +106,22 @@ struct LateExports::Impl {
   std::jthread thread{};
 
   void run(const std::stop_token& end) {
-    tell();
+    attempt([&] { tell(); });
     std::unique_lock lock{mutex};
     while (catalogue.waits()) {
       woken.wait_for(lock, end, kEvery, [] { return false; });
       if (end.stop_requested()) return;
-      if (catalogue.open_waiting()) {
-        tell();
-        on_change();
-      } else if (steady_clock::now() > told_at + kRemindEvery) {
-        told.clear();
-        tell();
-      }
+      attempt([&] { look(); });  // what it lacks now it may have next time
+    }
+  }
+
+  void look() {
+    if (catalogue.open_waiting()) {
+      tell();
+      on_change();
+    } else if (steady_clock::now() > told_at + kRemindEvery) {
+      told.clear();
+      tell();
     }
   }
 

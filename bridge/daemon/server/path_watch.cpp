@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "bridge/protocol/printable.hpp"
+#include "bridge/server/attempt.hpp"
 #include "rdma/log_about.hpp"
 
 namespace rnbd {
@@ -63,7 +64,7 @@ PathWatch::PathWatch(ExportCatalogue& catalogue, Offload offload, rtrs::Log log)
 void PathWatch::look_soon() {
   if (look_->runs.exchange(true)) return;
   offload_([look = look_] {
-    look->run();
+    attempt([&] { look->run(); });  // what it lacks now it may have next time
     look->runs = false;
   });
 }

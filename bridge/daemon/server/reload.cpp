@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstring>
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <utility>
@@ -11,6 +12,7 @@
 #include "bridge/daemon/notify.hpp"
 #include "bridge/daemon/shutdown.hpp"
 #include "bridge/protocol/printable.hpp"
+#include "bridge/server/attempt.hpp"
 #include "bridge/server/rights.hpp"
 #include "rdma/transport/tls/credentials.hpp"
 
@@ -107,8 +109,14 @@ void Reloader::run(const std::stop_token& end) {
     wanted_ = false;
     lock.unlock();
     notify_manager("RELOADING=1\n");
-    const auto done = reload({});
-    if (!done) log_function()(rtrs::LogLevel::error, "reload: " + done.error().text);
+    const int lacks = attempt([&] {
+      const auto done = reload({});
+      if (!done) log_function()(rtrs::LogLevel::error, "reload: " + done.error().text);
+    });
+    if (lacks != 0) {
+      log_function()(rtrs::LogLevel::error,
+                     std::string{"reload: "} + std::strerror(lacks) + "; reload again");
+    }
     notify_manager("READY=1\n");
     lock.lock();
   }

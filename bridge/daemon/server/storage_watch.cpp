@@ -2,6 +2,7 @@
 #include "bridge/daemon/server/storage_watch.hpp"
 
 #include "bridge/protocol/printable.hpp"
+#include "bridge/server/attempt.hpp"
 #include "rdma/log_about.hpp"
 
 namespace rnbd {
@@ -73,13 +74,15 @@ void StorageWatch::run(const std::stop_token& end) {
   for (;;) {
     woken_.wait_for(lock, end, kEvery, [] { return false; });
     if (end.stop_requested()) return;
-    const auto sessions = look_();
     const auto now = steady_clock::now();
-    for (const auto& line : standstills_.look(sessions, now - then)) {
-      const rtrs::LogAbout about{
-          {.event = line.event, .session = line.session, .device = line.device}};
-      log_(line.level, line.text);
-    }
+    // What it lacks now it may have next time.
+    attempt([&] {
+      for (const auto& line : standstills_.look(look_(), now - then)) {
+        const rtrs::LogAbout about{
+            {.event = line.event, .session = line.session, .device = line.device}};
+        log_(line.level, line.text);
+      }
+    });
     then = now;
   }
 }

@@ -5,6 +5,7 @@
 #include <cerrno>
 
 #include "bridge/protocol/uuid.hpp"
+#include "bridge/server/attempt.hpp"
 
 namespace rnbd::mirror {
 namespace {
@@ -301,7 +302,8 @@ void Seat::keep(const Surroundings& surroundings, rtrs::Reactor* reactor,
 void Seat::run_save(const Surroundings& surroundings, rtrs::Reactor* reactor) {
   struct Run {
     Save save;
-    tl::expected<void, std::string> result;
+    tl::expected<void, std::string> result =
+        tl::unexpected(std::string{"this server lacks memory, descriptors or threads"});
   };
   const auto run = std::make_shared<Run>();
   {
@@ -309,7 +311,10 @@ void Seat::run_save(const Surroundings& surroundings, rtrs::Reactor* reactor) {
     run->save = prepare();
   }
   surroundings.run_recording(
-      reactor, [self = shared_from_this(), run] { run->result = self->write_out(run->save); },
+      reactor,
+      [self = shared_from_this(), run] {
+        attempt([&] { run->result = self->write_out(run->save); });
+      },
       [self = shared_from_this(), run, &surroundings, reactor] {
         self->saved(surroundings, reactor, run->result);
       });

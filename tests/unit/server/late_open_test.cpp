@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "bridge/server/open_lines.hpp"
+#include "tests/unit/allocations.hpp"
 #include "tests/unit/server/fixture.hpp"
 
 namespace late_open_test {
@@ -42,10 +43,10 @@ struct LateWorld : World {
   LateWorld()
       : files{{.open = [this](const std::string& storage, const BackendOptions& options)
                    -> tl::expected<std::unique_ptr<Backend>, Failure> {
-          ++open_files;
           auto backend = std::make_unique<FakeBackend>(fs::file_size(storage));
           backend->info_.read_only = options.read_only;
           backend->on_close = [this] { --open_files; };
+          ++open_files;
           return backend;
         }}},
         file_queues{nullptr, files, surroundings} {
@@ -83,6 +84,12 @@ struct LateWorld : World {
   static void run_all(std::deque<Job>& jobs) {
     while (!jobs.empty()) run(jobs);
   }
+  void settle() {
+    while (!offloaded.empty() || !records.empty()) {
+      run_all(offloaded);
+      run_all(records);
+    }
+  }
   /// For all that runs.
   void time_is_over() {
     for (auto& [token, work] : std::exchange(timers, {})) {
@@ -110,6 +117,43 @@ struct LateWorld : World {
 };
 
 }  // namespace
+
+TEST_CASE("wherever a thread lacks memory, the OPEN is refused or good, and the next one is good") {
+  const auto in_want = [](const Job& job, unsigned n) {
+    rtrs::test::set_lack({n, 1});
+    job.work();
+    return rtrs::test::set_lack({}).refused == 0;
+  };
+  bool at_file = false;
+  SUBCASE("while it looks for the file") { at_file = true; }
+  SUBCASE("while it records the writer") {}
+  bool lacked = true;
+  for (unsigned n = 0; lacked; ++n) {
+    CAPTURE(n);
+    REQUIRE(n < 1000);
+    LateWorld world;
+    const auto session = world.file_session();
+    Call& call = world.open(*session, "a");
+    if (!at_file) LateWorld::run(world.offloaded);
+    auto& jobs = at_file ? world.offloaded : world.records;
+    REQUIRE_FALSE(jobs.empty());
+    const Job job = std::move(jobs.front());
+    jobs.pop_front();
+    lacked = in_want(job, n);
+    job.then();
+    world.settle();
+    REQUIRE(call.finished == 1);
+    if (!lacked) REQUIRE(call.error == 0);
+    if (call.error != 0) {
+      CHECK((call.error == ENOMEM || call.error == EIO));
+      CHECK(world.open_files == 0);
+      Call& again = world.open(*session, "a");
+      world.settle();
+      CHECK(again.finished == 1);
+      CHECK(again.error == 0);
+    }
+  }
+}
 
 TEST_CASE("late open: an OPEN whose file hangs is refused for now, and opens nothing later") {
   LateWorld world;

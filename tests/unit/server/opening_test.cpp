@@ -177,6 +177,37 @@ TEST_CASE("opening: while a thread looks at a disk its time is limited, and nobo
   }
 }
 
+TEST_CASE("opening: what a thread cannot do for want of something is refused with its errno") {
+  StepsWorld world;
+  std::function<void()> fails;
+  int error = 0;
+  SUBCASE("memory") {
+    fails = [] { throw std::bad_alloc{}; };
+    error = ENOMEM;
+  }
+  SUBCASE("descriptors") {
+    fails = [] { throw std::system_error{EMFILE, std::system_category()}; };
+    error = EMFILE;
+  }
+  SUBCASE("anything else") {
+    fails = [] { throw std::runtime_error{"odd"}; };
+    error = EIO;
+  }
+  const auto opening = world.begin();
+  unsigned judged = 0;
+  const auto judge = [&] { ++judged; };
+  world.steps.work(opening, OpenStep::finding, "line", fails, judge);
+  world.run_jobs();
+  CHECK(opening->step() == OpenStep::over);
+  CHECK(judged == 0);
+  CHECK(world.errors == std::vector{error});
+  // The next one finds the line free.
+  world.steps.work(
+      world.begin(), OpenStep::finding, "line", [] {}, judge);
+  world.run_jobs();
+  CHECK(judged == 1);
+}
+
 TEST_CASE("opening: idle writers are ended, then a leaver is awaited, in turn and not for ever") {
   StepsWorld world;
   const auto opening = world.begin();
