@@ -11,6 +11,8 @@
 namespace rnbd {
 namespace {
 
+constexpr const char* kEvicted = "the server's operator has closed it: its session was evicted";
+
 std::string changed(const char* what, std::uint64_t was, std::uint64_t is) {
   return std::string{what} + " was " + std::to_string(was) + " and is " + std::to_string(is);
 }
@@ -67,7 +69,7 @@ std::string change_of_device(const DeviceGeometry& was, const DeviceGeometry& is
   }
   std::string writer = change_of_writer(was.witness.writer_serial, is.witness.writer_serial);
   if (!writer.empty() && is.evicted) {
-    return "the server's operator has closed it: its session was evicted";
+    return kEvicted;
   }
   if (!writer.empty()) return writer;
   const bool grown = has_grown(was, is);
@@ -235,6 +237,10 @@ void ReopenOperation::on_refused(rtrs::ClientLane& lane, int error) {
       in_quotes(device().name) + " (" + to_string(device().options.access) + ")";
   if (at_open && error == ENOENT)
     return lose(lane, {.id = id, .loss = which + " is gone from the server"});
+  if (at_open && error == EACCES) {
+    return lose(lane,
+                {.id = id, .loss = in_quotes(device().name) + " is not what it was: " + kEvicted});
+  }
   if (at_open && error == EROFS) return lose(lane, {.id = id, .loss = which + " became read-only"});
   std::string why = "the server cannot open " + which + " again: " + in_words(error);
   const int refusal = error == ESTALE ? EIO : error;

@@ -25,9 +25,11 @@ constexpr ProgramWord kProgramWords[] = {
      "optimized, non-optimized or inaccessible: whether clients send I/O over this listener."},
     {"drain", "[LISTENER]", CtlSide::server,
      "Clients are to send nothing over this listener, or any; waits until they do."},
-    {"evict", "SESSION|DEVICE [--force]", CtlSide::server,
-     "Ends this session, or those that have the device open. --force: also those that write; they "
-     "get EIO."},
+    {"evict", "SESSION|DEVICE [for TIME] [--force]", CtlSide::server,
+     "Ends this session, or those that have the device open; their clients open nothing until "
+     "readmit, or for a time. --force: also those that write; they get EIO."},
+    {"readmit", "CLIENT|all", CtlSide::server,
+     "Lets clients in again that were evicted; status tells who is out."},
     {"disconnect", "CLIENT", CtlSide::server,
      "Closes the path that comes from this address; the client may connect it again."},
     {"brick", "[EXPORT]", CtlSide::server,

@@ -27,11 +27,13 @@ std::string without_preference(const std::string& path) {
   return path.substr(0, std::min(path.find(','), path.size()));
 }
 
-const CtlJson& paths_in(const CtlJson& status) {
+const CtlJson& things_in(const CtlJson& status, const char* kind) {
   static const CtlJson none = CtlJson::array();
-  const auto found = status.find("paths");
+  const auto found = status.find(kind);
   return found != status.end() && found->is_array() ? *found : none;
 }
+
+const CtlJson& paths_in(const CtlJson& status) { return things_in(status, "paths"); }
 
 const CtlReport* report_of(const CtlStep& step, const std::vector<CtlReport>& reports) {
   const auto its = std::ranges::find_if(
@@ -39,38 +41,39 @@ const CtlReport* report_of(const CtlStep& step, const std::vector<CtlReport>& re
   return its != reports.end() ? &*its : nullptr;
 }
 
-/// Devices of a session at a server: "disk0 rw, disk1 ro".
-std::string devices_of(const std::string& session, const CtlReport& report, bool readers) {
+/// Devices that a session at a server may have written to: "disk0, disk1".
+std::string written_by(const std::string& session, const CtlReport& report) {
   std::string text;
-  const auto devices = report.status.find("devices");
-  if (devices == report.status.end()) return text;
-  for (const CtlJson& device : *devices) {
+  for (const CtlJson& device : things_in(report.status, "devices")) {
     const std::string access = said_in(device, "access_mode");
-    // One that is unclaimed has not written.
     const bool reads = access == "ro" || access == "unclaimed";
-    if (said_in(device, "session") != session || reads != readers) continue;
+    if (said_in(device, "session") != session || reads) continue;
     text += (text.empty() ? "" : ", ") + said_in(device, "device");
   }
   return text;
 }
 
-/// A client that has written is shut out until its users connect anew; a reader comes again.
+/// As the server names it: the user that it has proven to be, or else its address.
+std::string client_of(const std::string& session, const CtlReport& report) {
+  for (const CtlJson& each : things_in(report.status, "sessions")) {
+    if (said_in(each, "session") != session) continue;
+    if (const std::string user = said_in(each, "identity"); !user.empty()) return user;
+  }
+  for (const CtlJson& path : things_in(report.status, "paths")) {
+    const std::string client = said_in(path, "client");
+    if (said_in(path, "session") == session) return '@' + client.substr(0, client.rfind(':'));
+  }
+  return "CLIENT";
+}
+
 std::string told_of_eviction(std::string session, const CtlReport& report) {
   constexpr std::string_view kForce = " --force";
   if (session.ends_with(kForce)) session.resize(session.size() - kForce.size());
-  const std::string written = devices_of(session, report, /*readers=*/false);
-  const std::string read = devices_of(session, report, /*readers=*/true);
+  const std::string written = written_by(session, report);
   std::string text = "session " + session + ": ended";
-  if (!written.empty()) {
-    text += "; its users of " + written + " get EIO until they open it anew";
-  }
-  if (!read.empty()) {
-    text += "; it has written nothing to " + read +
-            ", so its client opens that again by itself: to keep it out take its right, or the "
-            "export, out of the configuration, and write rnbd-ctl " +
-            report.program.name + " reload";
-  }
-  return text;
+  if (!written.empty()) text += "; its users of " + written + " get EIO until they open it anew";
+  return text + "; its client opens nothing here until you write rnbd-ctl " + report.program.name +
+         " readmit " + client_of(session, report);
 }
 
 }  // namespace

@@ -17,6 +17,7 @@
 #include "bridge/protocol/directory.hpp"
 #include "bridge/protocol/messages.hpp"
 #include "bridge/server/catalogue_options.hpp"
+#include "bridge/server/evicted_clients.hpp"
 #include "bridge/server/geometry.hpp"
 #include "bridge/server/lease.hpp"
 #include "bridge/server/open_lines.hpp"
@@ -162,6 +163,9 @@ class ExportCatalogue {
   /// The reason why a named export has no storage now.
   std::string trouble_of(std::string_view name) const;
 
+  /// Who opens nothing, whatever the rights say.
+  EvictedClients& evicted() { return evicted_; }
+  const EvictedClients& evicted() const { return evicted_; }
   /// The rights of a user on an export, or on the files of the search path, under this name.
   Permission permission(std::string_view name, const User& user) const;
   /// True if the export has a list of users with rights.
@@ -256,6 +260,7 @@ class ExportCatalogue {
   Rights search_rights_;          ///< guarded by mutex_
   Directions directions_;         ///< guarded by mutex_
   OpenLines lines_;
+  EvictedClients evicted_;
 };
 
 /// The mistake in an export's name, as the end of a sentence; "" = none.

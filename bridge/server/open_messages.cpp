@@ -43,6 +43,7 @@ void OpenMessages::on_request(rtrs::ServerRequest& request) {
   session_.numbers.settle(order.settled);
   const std::string name = wanted->device_name;
   if (int error = session_.numbers.verdict(number, name)) return finish(request, error);
+  if (is_out(name, wanted->mode)) return refuse(request, number, EACCES);
   if (Device* device = session_.devices.find(name)) return answer_with(request, number, *device);
   if (session_.devices.full()) return refuse(request, number, EMFILE);
   const ExportCatalogue& catalogue = session_.catalogue;
@@ -65,6 +66,15 @@ void OpenMessages::on_request(rtrs::ServerRequest& request) {
     return refuse(request, number, EROFS);
   }
   is_file ? open_file(opening) : open_export(opening);
+}
+
+/// By command, so the rights say nothing of it.
+bool OpenMessages::is_out(const std::string& name, wire::AccessMode mode) {
+  const User user = session_.facts.user();
+  if (!session_.catalogue.evicted().contains(user)) return false;
+  const std::string why = "evicted; the command readmit " + who_is(user) + " lets it in again";
+  session_.log.audit_refusal(name, mode, why.c_str(), rtrs::LogLevel::warning);
+  return true;
 }
 
 // ---- An export ----------------------------------------------------------------------------------
@@ -151,6 +161,7 @@ void OpenMessages::refuse_unseen(const OpeningPtr& opening, const Failure& failu
 /// A reload ends sessions that have lost a right, but cannot see an OPEN that is under way. Returns
 /// 0, or the errno that this OPEN gets by the present rights.
 int OpenMessages::withdrawn_meanwhile(const std::string& name, wire::AccessMode mode) {
+  if (is_out(name, mode)) return EACCES;
   const Permission now = session_.catalogue.permission(name, session_.facts.user());
   const bool reads = mode == wire::AccessMode::read_only;
   if (now == Permission::write || (reads && now == Permission::read)) return 0;

@@ -1052,12 +1052,48 @@ evicts() {
   writes_now writer '^fails EIO'
   status_of 0 "${ctl_command[@]}" "$PWD/bridge.control" status
   says said "'disk0' is not what it was: the server's operator has closed it"
+  status_of 1 nbdinfo --size "$uri"
+  wait_for_line server.log 'open refused.*evicted; the command readmit @127.0.0.1 lets it in again'
+  status_of 0 "${ctl_command[@]}" "$PWD/control" status
+  says said '@127.0.0.1.*vm1.*readmit'
+  status_of 1 "${ctl_command[@]}" "$PWD/control" readmit host1
+  says said "'host1' is not out"
+  status_of 0 "${ctl_command[@]}" "$PWD/control" readmit @127.0.0.1
   nbdsh <<<'h.pwrite(b"3" * 512, 0)'
   kill -USR1 "${pid[writer]}"
   eventually 60 counts writer '^fails EIO' 2
   [[ $(head -c 1 image) == 3 ]] || fail "who was evicted has written"
 }
-it "evict ends a session for good: what it had open is EIO, and who opens it anew writes" evicts
+it "evict ends a session for good: what it had open is EIO, and it is out until it is let in" evicts
+
+# However a client proves its name.
+evicts_proven() {
+  requires_python nbd
+  truncate -s 1M image
+  keys
+  local auth=(--auth psk --tls off) scheme=rnbd+tcp key=auth-psk-file
+  [[ $1 == proof ]] || auth=(--tls require) scheme=rnbds+tcp key=tls-psk-file
+  start_server --export "disk0=$PWD/image,rw=host1,rw=host2" --state-directory "$PWD/state" \
+    --control "$PWD/control" "${auth[@]}" --tls-psk "$PWD/keys.psk"
+  start_bridge "$scheme://host1@$address/disk0?$key=$PWD/host1.psk" --session vm1
+  hold writer
+  writes_now writer '^writes'
+  status_of 0 "${ctl_command[@]}" --json "$PWD/control" evict "$2" --force
+  says said '"client":"host1"'
+  writes_now writer '^fails EIO'
+  status_of 1 nbdinfo --size "$uri"
+  # Another one is not meant.
+  bridge_name=other start_bridge "$scheme://host2@$address/disk0?$key=$PWD/host2.psk"
+  nbdsh <<<'h.pwrite(b"3" * 512, 0)'
+}
+keys() {
+  local host
+  for host in host1 host2; do
+    "${ctl_command[@]}" keygen "$host" keys.psk --out "$host.psk" >/dev/null
+  done
+}
+it "evict by device: a client that has proven a key over TLS is out" evicts_proven tls disk0
+it "evict by session: a client that has proven a key without TLS is out" evicts_proven proof vm1
 
 # The client sleeps meanwhile, and only meets the server's next process.
 evicted_before_restart() {
@@ -1080,6 +1116,8 @@ evicted_before_restart() {
   status_of 0 "${ctl_command[@]}" "$PWD/bridge.control" status
   says said "'disk0' is not what it was: the server's operator has closed it"
   if grep -q 'another client' said; then fail "nobody else has written"; fi
+  status_of 1 nbdinfo --size "$uri"
+  status_of 0 "${ctl_command[@]}" "$PWD/control" readmit all
   nbdsh <<<'h.pwrite(b"3" * 512, 0)'
 }
 it "who was evicted is told so also by a server that has been restarted since" evicted_before_restart

@@ -8,6 +8,8 @@
 #include <optional>
 #include <vector>
 
+#include "bridge/daemon/server/evict.hpp"
+
 namespace rnbd {
 namespace {
 
@@ -103,6 +105,7 @@ Json status(rtrs::Server& server, const ExportCatalogue& catalogue, Limits of_se
   if (of_sessions.bandwidth != 0) answer["session_bandwidth_limit"] = of_sessions.bandwidth;
   answer["exports"] = status_of_exports(catalogue);
   add_directions(catalogue.directions(), answer);
+  if (Json out = status_of_evicted(catalogue.evicted()); !out.empty()) answer["evicted"] = out;
   for (const char* name : {"sessions", "paths", "devices"}) answer[name] = Json::array();
   for (const auto& session : sessions) {
     const rtrs::Identity& user = session.identity;

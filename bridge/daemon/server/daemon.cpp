@@ -78,7 +78,8 @@ struct State {
   std::shared_ptr<ServerIdentity> identity;
   std::shared_ptr<mirror::MemberStore> members;
   std::shared_ptr<ServedExports> served;
-  bool anywhere = false;  ///< by the operator's word other servers have this identity, too
+  bool anywhere = false;    ///< by the operator's word other servers have this identity, too
+  std::string directory{};  ///< "": nothing outlives the process
 };
 
 /// A mere trial may find the records of this machine's service.
@@ -165,7 +166,8 @@ tl::expected<State, std::string> open_state(const Settings& settings) {
                  std::move(identity),
                  std::move(*members),
                  open_served(where + "/exports"),
-                 place.is_anywhere()};
+                 place.is_anywhere(),
+                 where};
   }
   // Without these records, a client could overwrite later writes of others.
   if (!directory.empty() || std::getenv("STATE_DIRECTORY") != nullptr || is_mine(where)) {
@@ -488,6 +490,10 @@ int run_daemon(const Invocation& invocation) {
   const auto [catalogue, mistakes] = open_exports(settings, catalogue_options(*state));
   for (const Mistake& mistake : mistakes) complain(mistake.text);
   if (!mistakes.empty()) return kMistaken;
+  if (!state->directory.empty()) {
+    const auto kept = keep_evicted(catalogue->evicted(), state->directory);
+    if (!kept) return complain(kept.error());
+  }
   wait_for_storage(*catalogue);
   const int status = serve(invocation, *catalogue, *state);
   remove_files();

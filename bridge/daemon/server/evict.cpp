@@ -2,8 +2,10 @@
 #include "bridge/daemon/server/evict.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <chrono>
+#include <ctime>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <thread>
@@ -11,6 +13,8 @@
 
 #include "bridge/daemon/logging.hpp"
 #include "bridge/protocol/printable.hpp"
+#include "bridge/server/rights.hpp"
+#include "rdma/duration.hpp"
 #include "rdma/log_about.hpp"
 
 namespace rnbd {
@@ -23,17 +27,34 @@ using Answer = tl::expected<Json, rtrs::Failure>;
 constexpr std::chrono::seconds kTimeToDrain{20};
 constexpr std::chrono::milliseconds kLookForRest{50};
 
-/// "SESSION|DEVICE [--force]" in parts.
+/// "SESSION|DEVICE [for TIME] [--force]" in parts.
 struct Order {
   std::string name;
   bool force = false;
+  std::chrono::seconds time{0};  ///< 0: until it is let in again
 };
-Order order_in(std::string argument) {
-  constexpr std::string_view kForce = " --force";
-  const bool force = argument.ends_with(kForce);
-  if (force) argument.resize(argument.size() - kForce.size());
-  argument.erase(argument.find_last_not_of(" \t") + 1);
-  return {argument, force};
+tl::expected<Order, rtrs::Failure> order_in(std::string argument) {
+  const auto trim = [&] { argument.erase(argument.find_last_not_of(" \t") + 1); };
+  Order order;
+  for (trim();; trim()) {
+    constexpr std::string_view kForce = " --force", kFor = " for ";
+    if (argument.ends_with(kForce)) {
+      order.force = true;
+      argument.resize(argument.size() - kForce.size());
+      continue;
+    }
+    const std::size_t at = argument.rfind(kFor);
+    if (at == std::string::npos || argument.find(' ', at + kFor.size()) != std::string::npos) break;
+    const auto time = rtrs::parse_duration(std::string_view{argument}.substr(at + kFor.size()));
+    if (!time || *time < std::chrono::seconds{1}) {
+      return tl::unexpected(
+          rtrs::Failure{EINVAL, "write for with a time of a second or more, as 30s or 2h"});
+    }
+    order.time = std::chrono::ceil<std::chrono::seconds>(*time);
+    argument.resize(at);
+  }
+  order.name = argument;
+  return order;
 }
 
 bool has_open(const rtrs::ServerSessionStatus& session, const std::string& device) {
@@ -75,6 +96,32 @@ tl::unexpected<rtrs::Failure> failure(int error, std::string text) {
   return tl::unexpected(rtrs::Failure{error, std::move(text)});
 }
 
+/// "2026-11-28T23:00:00Z", or "readmit".
+std::string until_text(const EvictedClient& client) {
+  if (client.until == 0) return "readmit";
+  const std::time_t time = client.until;
+  std::tm parts{};
+  gmtime_r(&time, &parts);
+  std::array<char, 32> text{};
+  return {text.data(), std::strftime(text.data(), text.size(), "%Y-%m-%dT%H:%M:%SZ", &parts)};
+}
+
+Json told_of(const EvictedClient& client) {
+  return {{"client", client.who},
+          {"session", client.session},
+          {"until", until_text(client)},
+          {"let_in_by", "readmit " + client.who}};
+}
+
+/// "": nobody knows, because it has proven nothing and no path of it is left.
+std::string client_of(const rtrs::ServerSessionStatus& session) {
+  return who_is({session.identity.name, session.paths.empty() ? "" : session.paths.front().peer});
+}
+
+std::int64_t until_of(std::chrono::seconds time) {
+  return time.count() == 0 ? 0 : std::time(nullptr) + time.count();
+}
+
 Answer evict(rtrs::Server& server, ExportCatalogue& catalogue, const Order& order) {
   const Sessions sessions = meant_by(order.name, server.sessions());
   if (sessions.empty()) {
@@ -87,17 +134,33 @@ Answer evict(rtrs::Server& server, ExportCatalogue& catalogue, const Order& orde
                               "a file system that is mounted from it, until that is unmounted and "
                               "the disk is mapped or opened anew");
   }
-  Json ended = Json::array();
+  Json ended = Json::array(), out = Json::array();
   for (const auto& session : sessions) {
-    // This comes first, so that the session cannot return in between.
-    if (auto done = catalogue.reservations().expel(session.uuid); !done)
+    const rtrs::wire::Uuid number = number_of_user(session.uuid, session.identity.name);
+    const EvictedClient client{client_of(session), session.name, until_of(order.time)};
+    // This comes first, so that neither the session nor its client can return in between.
+    if (!client.who.empty()) {
+      if (auto kept = catalogue.evicted().add(client); !kept) return failure(EIO, kept.error());
+      out.push_back(told_of(client));
+    }
+    if (auto done = catalogue.reservations().expel(number); !done)
       return failure(EIO, done.error());
     server.end_session(session.uuid, session.identity.name, "evicted by command");
     const rtrs::LogAbout about{{.event = "session_evicted", .session = session.name}};
     log_function()(rtrs::LogLevel::warning, "evicted " + whom(session) + " by command");
     ended.push_back(session.name);
   }
-  return Json{{"sessions_ended", std::move(ended)}};
+  return Json{{"sessions_ended", std::move(ended)}, {"evicted", std::move(out)}};
+}
+
+Answer readmit(ExportCatalogue& catalogue, const std::string& who) {
+  const auto was_out = catalogue.evicted().readmit(who);
+  if (!was_out) return failure(EIO, was_out.error());
+  if (!*was_out && who != "all") {
+    return failure(ENOENT, in_quotes(who) + " is not out; `status` tells who is, as evicted");
+  }
+  log_function()(rtrs::LogLevel::info, "let in again by command: " + who);
+  return Json::object();
 }
 
 Answer disconnect(rtrs::Server& server, const std::string& client) {
@@ -159,11 +222,23 @@ Answer drain(rtrs::Server& server, const std::string& wanted) {
 
 }  // namespace
 
+Json status_of_evicted(const EvictedClients& clients) {
+  Json all = Json::array();
+  for (const EvictedClient& each : clients.all()) all.push_back(told_of(each));
+  return all;
+}
+
 std::vector<ControlCommand> eviction_commands(rtrs::Server& server, ExportCatalogue& catalogue) {
   return {
-      {"evict", "SESSION|DEVICE [--force]",
-       "end this session, or those that have the device open; --force also those that write",
-       [&](const std::string& argument) { return evict(server, catalogue, order_in(argument)); }},
+      {"evict", "SESSION|DEVICE [for TIME] [--force]",
+       "end this session, or those that have the device open, and let their clients open nothing "
+       "until readmit, or for a time; --force also those that write",
+       [&](const std::string& argument) -> Answer {
+         const auto order = order_in(argument);
+         return order ? evict(server, catalogue, *order) : tl::unexpected(order.error());
+       }},
+      {"readmit", "CLIENT|all", "let clients in again that were evicted",
+       [&](const std::string& argument) { return readmit(catalogue, argument); }},
       {"disconnect", "CLIENT",
        "close the path that comes from this address; the client may connect it again",
        [&](const std::string& argument) { return disconnect(server, argument); }},

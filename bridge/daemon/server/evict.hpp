@@ -10,9 +10,12 @@
 
 namespace rnbd {
 
-/// The commands `evict` and `drain` of the control socket.
+/// Who is out, until when, and what lets it in again.
+Json status_of_evicted(const EvictedClients& clients);
+
+/// The commands `evict`, `readmit`, `disconnect` and `drain` of the control socket.
 ///
-/// Threads: as server_commands(). Both wait for event loops, and the second one for clients.
+/// Threads: as server_commands(). They wait for event loops, and drain for clients.
 /// Source:  rnbd-ctl(8).
 std::vector<ControlCommand> eviction_commands(rtrs::Server& server, ExportCatalogue& catalogue);
 

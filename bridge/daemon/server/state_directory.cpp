@@ -297,6 +297,37 @@ tl::expected<void, std::string> ServerIdentity::renew() {
   return {};
 }
 
+tl::expected<void, std::string> keep_evicted(EvictedClients& clients,
+                                             const std::string& directory) {
+  const std::string path = directory + "/evicted";
+  const auto failed = [path](int error) { return tl::unexpected(path + ": " + text_of(error)); };
+  const auto folder = std::make_shared<rtrs::OwnedFd>(
+      ::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!*folder) return failed(errno);
+  const auto save = [folder, failed](const std::string& list) -> tl::expected<void, std::string> {
+    const auto bytes = std::as_bytes(std::span{list});
+    if (const int error = write_draft(folder->get(), "evicted.new", bytes)) return failed(error);
+    if (const int error = replace(folder->get(), "evicted.new", "evicted")) return failed(error);
+    if (::fsync(folder->get()) < 0) return failed(errno);
+    return {};
+  };
+  std::string list;
+  const rtrs::OwnedFd file = open_regular(folder->get(), "evicted", O_RDONLY);
+  if (!file && errno != ENOENT) return failed(errno);
+  std::array<char, 4096> part{};
+  for (ssize_t size = 1; file && size > 0;) {
+    size = ::read(file.get(), part.data(), part.size());
+    if (size < 0) return failed(errno);
+    list.append(part.data(), static_cast<std::size_t>(size));
+  }
+  const auto now = [] { return static_cast<std::int64_t>(std::time(nullptr)); };
+  if (const auto known = clients.keep({now, save}, list); !known) {
+    return tl::unexpected(path + ": is damaged at " + known.error() +
+                          "; remove that line, or the file to let everybody in again");
+  }
+  return {};
+}
+
 std::string default_state_directory() {
   const char* const told = std::getenv("STATE_DIRECTORY");
   if (told == nullptr || *told == '\0') return "/var/lib/rnbd";

@@ -9,6 +9,7 @@
 #include <tl/expected.hpp>
 #include <utility>
 
+#include "bridge/server/evicted_clients.hpp"
 #include "bridge/server/writer_reservations.hpp"
 #include "rdma/owned_fd.hpp"
 #include "rdma/server_id.hpp"
@@ -100,6 +101,12 @@ class ServerIdentity {
   rtrs::OwnedFd file_;  ///< locked
   rtrs::ServerId id_;
 };
+
+/// Keeps the list of evicted clients in an existing directory, with what an earlier run has put
+/// there.
+///
+/// Errors: the trouble with the file.
+tl::expected<void, std::string> keep_evicted(EvictedClients& clients, const std::string& directory);
 
 /// The default directory of a server's lasting records: $STATE_DIRECTORY, which systemd sets, or
 /// /var/lib/rnbd.

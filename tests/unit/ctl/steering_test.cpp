@@ -25,7 +25,7 @@ std::vector<CtlReport> reports() {
     "devices": []})");
   const CtlJson server = CtlJson::parse(R"({
     "exports": [], "listeners": [],
-    "sessions": [{"session": "web1@store", "requests": 0}, {"session": "far", "requests": 0}],
+    "sessions": [{"session": "web1@store", "requests": 0}, {"session": "far", "identity": "host7", "requests": 0}],
     "paths": [
       {"session": "web1@store", "client": "10.0.0.7:40000", "listener": "tcp:10.0.0.1:1234",
        "state": "connected"},
@@ -157,12 +157,14 @@ TEST_CASE("the programs of a session are its clients, not its servers") {
 TEST_CASE("what was taken away is told, and whether it comes again") {
   const auto told = [](const CtlStep& step) { return told_of(step, reports()); };
   CHECK(told({"S", "evict web1@store --force"}) ==
-        "session web1@store: ended; its users of disk0 get EIO until they open it anew");
+        "session web1@store: ended; its users of disk0 get EIO until they open it anew; its client "
+        "opens nothing here until you write rnbd-ctl server readmit @10.0.0.7");
   CHECK(told({"S", "evict far"}) ==
-        "session far: ended; it has written nothing to disk0, so its client opens that again by "
-        "itself: to keep it out take its right, or the export, out of the configuration, and write "
-        "rnbd-ctl server reload");
-  CHECK(told({"S", "evict nothing"}) == "session nothing: ended");
+        "session far: ended; its client opens nothing here until you write rnbd-ctl server readmit "
+        "host7");
+  CHECK(told({"S", "evict nothing"}) ==
+        "session nothing: ended; its client opens nothing here until you write rnbd-ctl server "
+        "readmit CLIENT");
   CHECK(told({"S", "disconnect 10.0.0.8:40000"}) ==
         "path 10.0.0.8:40000: closed; its client may connect it again by itself");
   CHECK(told({"D", "remove-path tcp:10.0.0.1:1234"}) ==

@@ -455,7 +455,8 @@ TEST_CASE("only who asks for help on a command of a program gets it") {
   CHECK_FALSE(help_on_program_word({"server", "relaod", "--help"}).has_value());
   CHECK_FALSE(help_on_program_word({"x", "y", "status", "--help"}).has_value());
   CHECK(help_on_program_word({"--json", "server", "evict", "vm1", "--help"})
-            ->starts_with("rnbd-ctl server evict SESSION|DEVICE [--force]\nEnds this session"));
+            ->starts_with(
+                "rnbd-ctl server evict SESSION|DEVICE [for TIME] [--force]\nEnds this session"));
   CHECK(help_on_program_word({"mirror", "status", "--help"})->find(" mirror status|discard") !=
         std::string::npos);
   CHECK(help_on_program_word({"server", "disconnect", "-h"})->find("DST") == std::string::npos);

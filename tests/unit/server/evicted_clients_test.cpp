@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Clients that an operator has put out.
+#include "bridge/server/evicted_clients.hpp"
+
+#include <doctest/doctest.h>
+
+#include <cerrno>
+
+#include "tests/unit/server/fixture.hpp"
+
+namespace evicted_clients_test {
+
+using namespace rnbd;
+using namespace rnbd::test;
+
+TEST_CASE("evicted: a client is out until it is let in or its time is over, others are not") {
+  std::int64_t now = 1000;
+  std::string kept;
+  EvictedClients out;
+  const auto keeper = [&] {
+    return EvictedClients::Keeper{[&] { return now; },
+                                  [&](const std::string& list) -> tl::expected<void, std::string> {
+                                    kept = list;
+                                    return {};
+                                  }};
+  };
+  REQUIRE(out.keep(keeper(), "").has_value());
+  REQUIRE(out.add({"host1", "vm 1\nx", 0}).has_value());
+  REQUIRE(out.add({"@10.0.0.7", "vm2", 1060}).has_value());
+  const User proven{"host1", "10.0.0.5:40000"}, address{"", "10.0.0.7:40001"};
+  CHECK(out.contains(proven));
+  CHECK(out.contains({"host1", "10.9.9.9:1"}));
+  CHECK(out.contains(address));
+  CHECK_FALSE(out.contains({"host2", "10.0.0.5:40000"}));
+  CHECK_FALSE(out.contains({"host2", "10.0.0.7:40001"}));
+  CHECK_FALSE(out.contains({"", "10.0.0.70:40001"}));
+  SUBCASE("its time is over") {
+    now = 1060;
+    CHECK_FALSE(out.contains(address));
+    CHECK(out.contains(proven));
+    CHECK(out.all().size() == 1);
+  }
+  SUBCASE("it is let in") {
+    CHECK(out.readmit("host1") == true);
+    CHECK_FALSE(out.contains(proven));
+    CHECK(out.contains(address));
+    CHECK(out.readmit("host1") == false);
+  }
+  SUBCASE("all are let in") {
+    CHECK(out.readmit("all") == true);
+    CHECK(out.all().empty());
+    CHECK(kept.empty());
+  }
+  SUBCASE("it is put out once more, for good") {
+    REQUIRE(out.add({"@10.0.0.7", "vm2", 0}).has_value());
+    CHECK(out.all().size() == 2);
+    now = 5000;
+    CHECK(out.contains(address));
+  }
+  SUBCASE("the server is started again") {
+    EvictedClients next;
+    REQUIRE(next.keep(keeper(), kept).has_value());
+    CHECK(next.all().size() == 2);
+    CHECK(next.contains(proven));
+    CHECK(next.all()[1] == out.all()[1]);
+  }
+  SUBCASE("a list that nobody has written is refused") {
+    EvictedClients next;
+    CHECK_FALSE(next.keep(keeper(), "tomorrow host1 vm1\n").has_value());
+  }
+}
+
+TEST_CASE("evicted: a client that is out opens nothing, neither anew nor again") {
+  World world;
+  world.catalogue.evicted().add({"@10.0.0.5", "vm1", 0});
+  SessionFacts facts;
+  facts.name = "vm1";
+  facts.peer = "10.0.0.5:40312";
+  facts.extensions = true;
+  facts.queue_depth = 4;
+  facts.max_io_size = 4096;
+  BlockSession session{facts, world.catalogue, world.queues, world.surroundings};
+  CHECK(world.open(session, "disk").error == EACCES);
+  CHECK(world.open(session, "nothing").error == EACCES);
+  REQUIRE(world.catalogue.evicted().readmit("@10.0.0.5").has_value());
+  CHECK(world.open(session, "disk").error == 0);
+}
+
+}  // namespace evicted_clients_test
