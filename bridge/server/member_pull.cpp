@@ -48,8 +48,12 @@ void MemberMessages::pull(rtrs::ServerRequest& request) {
   const bool fits = device->seat->regions_of(plan.offset, plan.length).has_value() &&
                     fit_range(device->geometry(), plan.offset, plan.length);
   if (!uri || !fits) return finish(request, EINVAL);
+  // The seat outlives the request, which its device waits for.
+  const auto wanted = [seat = device->seat, session = device->mirror_session] {
+    return seat->serves(session);
+  };
   mirror::PullSource source{*std::move(uri), device->seat->group(), device->seat->claimant(),
-                            plan.offset};
+                            plan.offset,     facts_.uuid,           wanted};
   const PullPtr pull{new Pull{*this,
                               *device,
                               begin_(request, *device, plan),

@@ -56,4 +56,15 @@ refused() {
 }
 it "storage that ends with its server is no member" refused
 
+# The client answers no heartbeats while it waits.
+unanswered() {
+  truncate -s 8M disk.img other.img
+  start_server --state-directory "$PWD/state" --export "disk0=$PWD/disk.img" \
+    --export "disk1=$PWD/other.img" --pull on --heartbeat 30s
+  talk silent
+  says server.log 'it does not answer in time'
+}
+it "copies from servers that do not answer end, and keep neither copies of others nor claims" \
+  unanswered
+
 finish

@@ -2,28 +2,30 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """A client of one member of a mirror group, byte by byte.
 
-Usage: mirror_member.py PORT first|again|any|damaged|refused
+Usage: mirror_member.py PORT first|again|any|damaged|refused|silent|plain|terms
 
 `first` claims the export "disk0" as member 1 of three, records a view without member 2, writes, and
-is refused where it must be. `again` finds all of that after the server's end.
+is refused where it must be. `again` finds all of that after the server's end. `silent` copies from
+servers that do not answer. `plain` and `terms` want what a client of a mirror must not have.
 """
 import errno
 import struct
 import sys
 
+import hostile_peer
 from raw_peer import FLUSH, RW, USER_MESSAGES, Session
 
-MIRROR = 1 << 18
+CLAIMS, MIRROR = 1 << 17, 1 << 18
 GROUP, SIZE = b"group-of-disks..", 8 << 20
 COPY = 0x20000000
 LOST_POWER, NEW, REFUSED = 1, 2, 4
 
 
 class Member:
-    def __init__(self, port, claimant):
-        self.session = Session(port, features=USER_MESSAGES | MIRROR)
+    def __init__(self, port, claimant, name=b"disk0", unclaimed=False):
+        self.session = Session(port, features=USER_MESSAGES | CLAIMS | MIRROR)
         assert self.session.answer["features"] & MIRROR, "the server knows no mirror groups"
-        self.device, _ = self.session.open(b"disk0", RW)
+        self.device, _ = self.session.open(name, RW, 2 if unclaimed else 0)
         self.claimant = claimant.ljust(16, b".")
 
     def claim(self, term, member=1, members=3, group=GROUP, size=SIZE):
@@ -61,6 +63,14 @@ class Member:
         kind, regions, end, count = struct.unpack_from("<HxxIII", answer)
         assert (kind, regions, end) == (0x8028, SIZE >> 20, SIZE >> 20), (kind, regions, end)
         return [struct.unpack_from("<II", answer, 16 + 8 * i) for i in range(count)]
+
+    def start_pull(self, uri, buffer=0):
+        self.session.start_write(struct.pack("<HHIQQ", 0x802B, 0, self.device, 0, 1 << 20),
+                                 uri.encode(), buffer)
+
+    def pull(self, uri):
+        self.start_pull(uri)
+        return self.session.answer_of()[0]
 
     def write(self, region, byte, flags=0):
         return self.session.write(self.device, region * 2048, byte * 4096, flags)[0]
@@ -140,8 +150,59 @@ def refused(port):
     expect(Member(port, b"fifth client").claim(1), errno.EOPNOTSUPP, "a claim of plain memory")
 
 
+def silent(port):
+    """Sources that are alive and leave one of the questions unanswered."""
+    uris = []
+    for step in hostile_peer.OPEN, hostile_peer.DEVICE_INFO, 0x802D, hostile_peer.IO:
+        source = hostile_peer.Server()
+        source.order(step, lambda request: None, times=None)
+        uris.append(f"rnbd+tcp://127.0.0.1:{source.ports[0]}/disk0")
+    greedy = Member(port, b"greedy client")
+    expect(greedy.claim(1)["promised"], 1, "a claim")
+    for buffer, uri in enumerate(uris):
+        greedy.start_pull(uri, buffer)
+    other = Member(port, b"other client", b"disk1")
+    expect(other.claim(1)["promised"], 1, "a claim of another disk")
+    expect(other.pull("rnbd+tcp://127.0.0.1:1/disk0"), errno.EOPNOTSUPP, "a copy beside them")
+    expect([greedy.session.answer_of()[0] for _ in uris], [errno.EOPNOTSUPP] * 4, "copies")
+    for buffer, uri in enumerate(uris):
+        greedy.start_pull(uri, buffer)
+    greedy.session.close()
+    expect(Member(port, b"next client", unclaimed=True).claim(2)["promised"], 2, "the next claim")
+
+
+def plain(port):
+    writer = Session(port)
+    device, _ = writer.open(b"disk0")
+    expect(writer.write(device, 0, b"p" * 512)[0], 0, "a write of a plain client")
+    thief = Member(port, b"thief", unclaimed=True)
+    expect(thief.claim(7), errno.EPERM, "a claim beside a plain writer")
+    expect(writer.write(device, 0, b"p" * 512)[0], 0, "its next write")
+    writer.close()
+
+
+def terms(port):
+    member = Member(port, b"first client")
+    for term in (1 << 64) - 1, 1 << 63, 257 << 32:
+        expect(member.claim(term), errno.EINVAL, f"a claim of term {term:#x}")
+    expect(member.claim((1 << 32) + 5)["promised"], (1 << 32) + 5, "a claim after a forced one")
+    term = (1 << 32) + 5
+    expect(member.view((1 << 64) - 1, 1, 0b111, (0, 0, 0b111)), errno.EINVAL, "a view of the last")
+    expect(member.view(term, 1, 0b111, (term, 1, 0b111)), 0, "a view")
+    member.session.close()
+    try:
+        Session(port).open(b"disk0")
+    except OSError as refused_open:
+        expect(refused_open.errno, errno.EPERM, "an OPEN by a plain client")
+    else:
+        sys.exit("a plain client has opened a member of a mirror")
+    expect(Member(port, b"second client").claim(term + 1)["promised"], term + 1, "the next claim")
+
+
 def main():
-    {"first": first, "again": again, "any": any_head, "damaged": damaged, "refused": refused}[sys.argv[2]](int(sys.argv[1]))
+    steps = {"first": first, "again": again, "any": any_head, "damaged": damaged,
+             "refused": refused, "silent": silent, "plain": plain, "terms": terms}
+    steps[sys.argv[2]](int(sys.argv[1]))
 
 
 if __name__ == "__main__":

@@ -223,8 +223,8 @@ class Session:
 
     # ---- RNBD
 
-    def open(self, name, mode=RW):
-        message = struct.pack("<HHBB255s3x", 2, 0, mode, 0, name)
+    def open(self, name, mode=RW, flags=0):
+        message = struct.pack("<HHBB255s3x", 2, 0, mode, flags, name)
         if self.answer["features"] & USER_MESSAGES:
             self.opens = getattr(self, "opens", 0) + 1
             message += struct.pack("<II", self.opens, 0)  # anew: without it comes back to it

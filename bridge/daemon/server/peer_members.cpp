@@ -1,16 +1,20 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "bridge/daemon/server/peer_members.hpp"
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <chrono>
+#include <thread>
 #include <utility>
 
+#include "bridge/client/answer_limit.hpp"
 #include "bridge/client/config.hpp"
 #include "bridge/client/control.hpp"
 #include "bridge/client/remote_device.hpp"
 #include "bridge/client/shared_session.hpp"
 #include "bridge/protocol/mirror_messages.hpp"
+#include "bridge/server/attempt.hpp"
 
 namespace rnbd {
 namespace {
@@ -18,11 +22,19 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::size_t kPeerThreads = 4;
-/// Sources that are not idle: clients choose their URIs.
+/// Of them, for one client.
+constexpr std::size_t kMostReads = 2;
+/// Sources: clients choose their URIs.
 constexpr std::size_t kMostPeers = 64;
-constexpr std::chrono::seconds kIdlePeer{60};
+/// Of them, for one client.
+constexpr std::size_t kMostPeersOfOne = 16;
 /// Shorter than a client takes to be patient with the server that waits for it.
 constexpr std::chrono::seconds kPeerPatience{2};
+/// For all that one read asks a source. The client copies by itself what takes longer.
+constexpr std::chrono::seconds kReadPatience{5};
+
+/// Between two attempts, while there is no memory.
+constexpr std::chrono::milliseconds kMemoryPause{10};
 
 rtrs::Log with_uri(const rtrs::Log& log, const std::string& uri) {
   return [log, uri](rtrs::LogLevel level, const std::string& text) {
@@ -35,8 +47,9 @@ rtrs::Log with_uri(const rtrs::Log& log, const std::string& uri) {
 /// Reads one after the other.
 class PeerMembers::Peer {
  public:
-  Peer(const std::string& uri, const std::string& keys, const rtrs::Log& log)
-      : log_{with_uri(log, uri)} {
+  Peer(const std::string& uri, const std::string& keys, const wire::Uuid& client,
+       const rtrs::Log& log)
+      : client_{client}, log_{with_uri(log, uri)} {
     ConfigReader reader;
     auto done = reader.set("uri", keys == "on" ? uri : uri + "?" + keys);
     auto config = done ? reader.complete() : tl::unexpected(done.error());
@@ -50,23 +63,17 @@ class PeerMembers::Peer {
   }
 
   int read(const mirror::PullSource& source, rtrs::MutableBytes into) {
-    const std::lock_guard lock{mutex_};
-    used_ = Clock::now();
-    if (config_ == nullptr || !connect()) return EHOSTUNREACH;
-    if (source.claimant != host_)
-      if (const int error = be_guest(source)) return error;
-    int error = device_->read(source.offset, into, {});
-    if (error == ESTALE) {  // claimed anew since
-      error = be_guest(source);
-      if (error == 0) error = device_->read(source.offset, into, {});
-    }
-    return error == ESTALE ? EHOSTUNREACH : error;
+    AnswerLimit limit{kReadPatience, source.wanted};
+    const rtrs::Interrupt interrupt = limit.interrupt();
+    const int error = read(source, into, interrupt);
+    if (error == 0 || !limit.is_over()) return error;
+    complain("it does not answer in time");
+    return EHOSTUNREACH;
   }
 
-  bool idle() {
-    const std::unique_lock lock{mutex_, std::try_to_lock};
-    return lock && Clock::now() - used_ > kIdlePeer;
-  }
+  const wire::Uuid& client() const { return client_; }
+  Clock::time_point used() const { return used_; }
+  void touch() { used_ = Clock::now(); }
 
  private:
   void adopt(ClientConfig config) {
@@ -77,26 +84,46 @@ class PeerMembers::Peer {
     config_ = std::make_unique<ClientConfig>(std::move(config));
   }
 
-  bool connect() {
+  int read(const mirror::PullSource& source, rtrs::MutableBytes into,
+           const rtrs::Interrupt& interrupt) {
+    std::unique_lock lock{mutex_, std::defer_lock};
+    while (!lock.try_lock_for(kLook)) {
+      if (interrupt()) return EHOSTUNREACH;
+    }
+    if (config_ == nullptr || !connect(interrupt)) return EHOSTUNREACH;
+    if (source.claimant != host_)
+      if (const int error = be_guest(source, interrupt)) return error;
+    int error = device_->read(source.offset, into, interrupt);
+    if (error == ESTALE) {  // claimed anew since
+      error = be_guest(source, interrupt);
+      if (error == 0) error = device_->read(source.offset, into, interrupt);
+    }
+    return error == ESTALE ? EHOSTUNREACH : error;
+  }
+
+  bool connect(const rtrs::Interrupt& interrupt) {
     if (session_ != nullptr && session_->alive() && session_->has_path()) return true;
     device_.reset();
     session_.reset();
     host_ = {};
     shared_ = std::make_unique<SharedSession>(*config_, log_);
-    auto session = shared_->get({});
+    auto session = shared_->get(interrupt);
     if (!session) return complain(session.error().text), false;
     OpenOptions options;
     options.access = wire::AccessMode::read_only;
-    auto device = (*session)->open(config_->device, options, {});
+    auto device = (*session)->open(config_->device, options, interrupt);
     if (!device) return complain(device.error().text), false;
     session_ = *std::move(session);
     device_ = *std::move(device);
-    complaint_.clear();
+    {
+      const std::lock_guard lock{complaint_mutex_};
+      complaint_.clear();
+    }
     log_(rtrs::LogLevel::info, "connected");
     return true;
   }
 
-  int be_guest(const mirror::PullSource& source) {
+  int be_guest(const mirror::PullSource& source, const rtrs::Interrupt& interrupt) {
     host_ = {};
     wire::MirrorGuest message;
     message.header = wire::header_of(wire::kMirrorGuest);
@@ -104,20 +131,26 @@ class PeerMembers::Peer {
     message.claimant = source.claimant;
     std::array<std::byte, sizeof(wire::MirrorGuestResponse)> answer{};
     ControlOperation operation{device_->handle(), message, answer};
-    const int error = session_->client().run(operation, {});
+    const int error = session_->client().run(operation, interrupt);
     if (error == 0) host_ = source.claimant;
     return error;
   }
 
   void complain(const std::string& text) {
+    const std::lock_guard lock{complaint_mutex_};
     if (text != std::exchange(complaint_, text)) log_(rtrs::LogLevel::warning, text);
   }
 
+  /// Between two looks whether the read is wanted, while another one of the same source runs.
+  static constexpr std::chrono::milliseconds kLook{100};
+
+  const wire::Uuid client_;  ///< the first that has named it
   const rtrs::Log log_;
   std::unique_ptr<ClientConfig> config_;  ///< null: the URI is wrong
-  std::mutex mutex_;
-  Clock::time_point used_{};  ///< guarded by mutex_, as all below
-  std::string complaint_;
+  Clock::time_point used_{};              ///< guarded by PeerMembers
+  std::mutex complaint_mutex_;
+  std::string complaint_;   ///< guarded by complaint_mutex_
+  std::timed_mutex mutex_;  ///< guards all below
   std::unique_ptr<SharedSession> shared_;
   std::shared_ptr<Session> session_;
   std::unique_ptr<RemoteDevice> device_;
@@ -131,23 +164,70 @@ PeerMembers::~PeerMembers() = default;
 
 void PeerMembers::read(const mirror::PullSource& source, rtrs::MutableBytes into,
                        std::function<void(int error)> then) {
-  threads_.post([this, source, into, then = std::move(then)] {
-    const auto peer = peer_at(source.uri);
-    then(peer != nullptr ? peer->read(source, into) : EHOSTUNREACH);
+  const std::lock_guard lock{mutex_};
+  Client& client = clients_[source.client];
+  client.waiting.push_back([this, source, into, then = std::move(then)] {
+    int error = EHOSTUNREACH;
+    const int lacks = attempt([&] {
+      if (const auto peer = peer_at(source)) error = peer->read(source, into);
+    });
+    then(lacks != 0 ? lacks : error);
   });
+  if (client.running == kMostReads) return;
+  ++client.running;
+  run_next(source.client);
 }
 
-std::shared_ptr<PeerMembers::Peer> PeerMembers::peer_at(const std::string& uri) {
-  std::map<std::string, std::shared_ptr<Peer>> idle;  // closed without the lock
-  const std::lock_guard lock{mutex_};
-  for (auto peer = peers_.begin(); peer != peers_.end();) {
-    const auto next = std::next(peer);
-    if (peer->first != uri && peer->second->idle()) idle.insert(peers_.extract(peer));
-    peer = next;
+/// With the lock held. The client has a thread for it.
+void PeerMembers::run_next(const wire::Uuid& session) {
+  const auto ended = [this, session] {
+    const auto next = [&] {
+      const std::lock_guard lock{mutex_};
+      run_next(session);
+    };
+    while (attempt(next) != 0) std::this_thread::sleep_for(kMemoryPause);
+  };
+  const auto client = clients_.find(session);
+  std::deque<std::function<void()>>& waiting = client->second.waiting;
+  if (waiting.empty()) {
+    if (--client->second.running == 0) clients_.erase(client);
+    return;
   }
-  if (const auto known = peers_.find(uri); known != peers_.end()) return known->second;
-  if (peers_.size() == kMostPeers) return nullptr;
-  return peers_.emplace(uri, std::make_shared<Peer>(uri, keys_, log_)).first->second;
+  threads_.post(waiting.front(), ended);
+  waiting.pop_front();
+}
+
+/// Null: other clients use all places just now.
+std::shared_ptr<PeerMembers::Peer> PeerMembers::peer_at(const mirror::PullSource& source) {
+  std::shared_ptr<Peer> goes;  // closed without the lock
+  const std::lock_guard lock{mutex_};
+  if (const auto known = peers_.find(source.uri); known != peers_.end()) {
+    known->second->touch();
+    return known->second;
+  }
+  const auto of_client = std::ranges::count_if(
+      peers_, [&](const auto& each) { return each.second->client() == source.client; });
+  const bool has_its_share = static_cast<std::size_t>(of_client) >= kMostPeersOfOne;
+  if (has_its_share || peers_.size() >= kMostPeers) {
+    const auto oldest = oldest_unused(has_its_share ? &source.client : nullptr);
+    if (oldest == peers_.end()) return nullptr;
+    goes = std::move(oldest->second);
+    peers_.erase(oldest);
+  }
+  auto peer = std::make_shared<Peer>(source.uri, keys_, source.client, log_);
+  peer->touch();
+  return peers_.emplace(source.uri, std::move(peer)).first->second;
+}
+
+/// With the lock held. Nobody reads from it now. `client`: null: any client's.
+PeerMembers::Peers::iterator PeerMembers::oldest_unused(const wire::Uuid* client) {
+  auto oldest = peers_.end();
+  for (auto each = peers_.begin(); each != peers_.end(); ++each) {
+    const Peer& peer = *each->second;
+    if (each->second.use_count() != 1 || (client != nullptr && peer.client() != *client)) continue;
+    if (oldest == peers_.end() || peer.used() < oldest->second->used()) oldest = each;
+  }
+  return oldest;
 }
 
 }  // namespace rnbd

@@ -2,6 +2,7 @@
 // Sessions of a server with other members of mirror groups, from which it copies.
 #pragma once
 
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -15,8 +16,9 @@
 
 namespace rnbd {
 
-/// One session for each URI. It is made at the first use, and closed when it was unused for long
-/// and another one is needed.
+/// One session for each URI. It is made at the first use, and closed when it is unused and its
+/// place is needed for another one. A client has a share of the places and of the threads, so that
+/// its sources keep others from nothing when they do not answer.
 ///
 /// Threads: any.
 class PeerMembers {
@@ -29,20 +31,28 @@ class PeerMembers {
   PeerMembers& operator=(const PeerMembers&) = delete;
 
   /// Calls `then` on a thread of its own, with an errno: EHOSTUNREACH (that member cannot be
-  /// reached, refuses this server, or does not serve the client), EIO.
+  /// reached, does not answer in time, refuses this server, or does not serve the client; or the
+  /// read is not wanted any more), EIO.
   void read(const mirror::PullSource& source, rtrs::wire::MutableBytes into,
             std::function<void(int error)> then);
 
  private:
   class Peer;
+  using Peers = std::map<std::string, std::shared_ptr<Peer>>;
+  struct Client {
+    std::size_t running = 0;  ///< reads that have a thread
+    std::deque<std::function<void()>> waiting{};
+  };
 
-  /// Null: too many are in use.
-  std::shared_ptr<Peer> peer_at(const std::string& uri);
+  void run_next(const wire::Uuid& session);
+  std::shared_ptr<Peer> peer_at(const mirror::PullSource& source);
+  Peers::iterator oldest_unused(const wire::Uuid* client);
 
   const std::string keys_;
   const rtrs::Log log_;
   std::mutex mutex_;
-  std::map<std::string, std::shared_ptr<Peer>> peers_;  ///< guarded by mutex_
+  Peers peers_;                           ///< by URI; guarded by mutex_
+  std::map<wire::Uuid, Client> clients_;  ///< sessions with reads; guarded by mutex_
   nbd::CallPool threads_;
 };
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 
 #include "bridge/protocol/messages.hpp"
@@ -15,6 +16,9 @@ struct PullSource {
   wire::Uuid group{};
   wire::Uuid claimant{};
   std::uint64_t offset = 0;  ///< bytes
+  wire::Uuid client{};       ///< the session for which it is read
+  /// False: the client is not served any more. Threads: any.
+  std::function<bool()> wanted = {};
 };
 
 }  // namespace rnbd::mirror
