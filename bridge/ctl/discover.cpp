@@ -6,6 +6,7 @@
 #include <CLI/Formatter.hpp>
 #include <CLI/Validators.hpp>
 #include <array>
+#include <cerrno>
 #include <chrono>
 #include <string>
 #include <string_view>
@@ -14,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "bridge/client/answer_limit.hpp"
 #include "bridge/client/config.hpp"
 #include "bridge/client/connections.hpp"
 #include "bridge/client/uri.hpp"
@@ -119,11 +121,19 @@ tl::expected<Question, EarlyExit> parse_discover(int argc, const char* const* ar
   return question;
 }
 
-tl::expected<CtlDiscovery, Failure> look(Connections& connections) {
+/// Beside the time to connect, for a server that shows life and does not answer.
+constexpr std::chrono::seconds kAnswerPatience{10};
+
+tl::expected<CtlDiscovery, Failure> look(Connections& connections, rtrs::Duration connect_timeout) {
   constexpr std::uint32_t kAll =
       wire::kDirectoryExports | wire::kDirectoryReferrals | wire::kDirectoryPaths;
-  auto entries = connections.directory({}, kAll);
+  AnswerLimit limit{connect_timeout + kAnswerPatience};
+  auto entries = connections.directory(limit.interrupt(), kAll);
+  if (!entries && limit.is_over()) {
+    return tl::unexpected(Failure{ETIMEDOUT, "the server is there, and does not answer"});
+  }
   if (!entries) return tl::unexpected(entries.error());
+  AnswerLimit for_users{kAnswerPatience};  // all of them
   CtlDiscovery discovery;
   for (wire::DirectoryEntry& entry : *entries) {
     if (entry.kind == wire::DirectoryKind::path) {
@@ -131,7 +141,7 @@ tl::expected<CtlDiscovery, Failure> look(Connections& connections) {
       continue;
     }
     const bool used = entry.in_use && entry.kind == wire::DirectoryKind::exported;
-    std::string user = used ? connections.who(entry.name, {}) : "";
+    std::string user = used ? connections.who(entry.name, for_users.interrupt()) : "";
     discovery.exports.push_back({std::move(entry), std::move(user)});
   }
   return discovery;
@@ -140,7 +150,7 @@ tl::expected<CtlDiscovery, Failure> look(Connections& connections) {
 void complain_of(const Failure& failure) { complain(readable_text(failure.text)); }
 
 int show(const Question& question, Connections& connections) {
-  const auto discovery = look(connections);
+  const auto discovery = look(connections, question.server.connect_timeout);
   if (!discovery) {
     complain_of(discovery.error());
     return 1;
@@ -155,7 +165,7 @@ int watch(const Question& question, Connections& connections) {
   std::optional<CtlDiscovery> shown;
   std::string trouble;
   for (;;) {
-    auto present = look(connections);
+    auto present = look(connections, question.server.connect_timeout);
     if (!present && !shown) {
       complain_of(present.error());
       return 1;

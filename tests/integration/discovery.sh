@@ -4,6 +4,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 source "${BASH_SOURCE[0]%/*}/lib.sh"
 
+here=$(realpath "${BASH_SOURCE[0]%/*}")
+
 ctl() { limited "${ctl_command[@]}" "$@"; }
 discover() { ctl discover "$@" "rnbd+tcp://$address"; }
 reload() { ctl --json "$PWD/control" reload "$@"; }
@@ -262,5 +264,23 @@ PY
   done
 }
 it "discover --watch tells what comes, goes and changes, and waits for a server that is away" watched
+
+# A server that shows life and leaves the question unanswered.
+unanswered() {
+  spawn silent /usr/bin/python3 -B -c '
+import signal, sys
+sys.path.insert(0, sys.argv[1])
+import hostile_peer
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+server = hostile_peer.Server()
+server.order(hostile_peer.DIRECTORY, lambda request: None, times=None)
+print(server.ports[0], flush=True)
+signal.sigwait([signal.SIGTERM])
+' "$here"
+  eventually 20 test -s "$case_dir/silent.out"
+  status_of 1 "${ctl_command[@]}" discover "127.0.0.1:$(<"$case_dir/silent.out")" connect-timeout=2s
+  says said 'the server is there, and does not answer'
+}
+it "discover ends at a server that is there and does not answer" unanswered
 
 finish
