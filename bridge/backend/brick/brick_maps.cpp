@@ -66,7 +66,6 @@ int Brick::may_map(const MapOrder& order) const {
   if (path == paths_.end() || path->second != order.session)
     if (!RNBD_BRICK_PLANTED(dead_path_maps)) return ENOTCONN;
   if (order.count > options_.slots) return ENOSPC;
-  if (told_.contains(order.session) && told_.at(order.session).size() > kMaxTold) return EMFILE;
   if (maps_of(order.session) + order.count > options_.max_maps) return EMFILE;
   for (Block block = order.first; block < order.first + order.count; ++block) {
     const auto found = entries_.find(block);
@@ -84,7 +83,10 @@ std::uint64_t Brick::maps_of(Session session) const {
 
 void Brick::map(Ticket ticket, const MapOrder& order) {
   if (told(ticket, order)) return;
-  Told& answer = told_[order.session][order.number];
+  auto& answers = told_[order.session];
+  // Nothing is remembered of it, so it may be asked again when others are settled.
+  if (answers.size() >= kMaxTold) return host_.answer(ticket, Reply{.error = EMFILE});
+  Told& answer = answers[order.number];
   if (const int error = may_map(order); error != 0) {
     answer = {.error = error};
     return host_.answer(ticket, Reply{.error = error});

@@ -131,6 +131,14 @@ class Client {
       brick.map(ticket, {session_, path_, block, 1, rights, number, number});
     });
   }
+  /// Through a path of nobody.
+  int map_nowhere(std::uint32_t number, std::uint32_t settled) {
+    constexpr Path kNobody = 4711;
+    return ask([&](Brick& brick, Ticket ticket) {
+             brick.map(ticket, {session_, kNobody, 0, 1, kRead, number, settled});
+           })
+        .error;
+  }
   int unmap(const MapView& map) {
     return ask([&](Brick& brick, Ticket ticket) {
              brick.unmap(ticket, session_, map.block, 1, map.generation);
@@ -232,6 +240,18 @@ TEST_CASE("brick maps: requests see what was written one-sided, and the other wa
   REQUIRE(client.revoke() == 0);
   CHECK(client.keys->none());
   CHECK(client.map(1).error == ENOTCONN);
+}
+
+TEST_CASE("brick maps: of what a client never settles a limited number is remembered") {
+  constexpr std::uint32_t kRemembered = 4096;
+  BrickOfFour brick;
+  Client client{*brick.backend->brick()};
+  for (std::uint32_t number = 1; number <= kRemembered; ++number) {
+    REQUIRE(client.map_nowhere(number, 0) == ENOTCONN);
+  }
+  CHECK(client.map_nowhere(kRemembered + 1, 0) == EMFILE);
+  CHECK(client.map_nowhere(kRemembered, 0) == ENOTCONN);
+  CHECK(client.map_nowhere(kRemembered + 1, kRemembered) == ENOTCONN);
 }
 
 TEST_CASE("brick maps: a session has left when all its keys are dead, and maps nothing more") {
