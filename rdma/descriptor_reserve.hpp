@@ -2,7 +2,9 @@
 // Descriptors that nobody gets by connecting.
 #pragma once
 
+#include <fcntl.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <algorithm>
 
@@ -21,6 +23,20 @@ inline bool is_reserved(int descriptor) {
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return false;
   const rlim_t reserve = std::min(kReservedDescriptors, limit.rlim_cur / 4);
   return static_cast<rlim_t>(descriptor) + reserve >= limit.rlim_cur;
+}
+
+/// Whether so few descriptors are left that those who have many should get no more: a quarter of
+/// all, and never less than twice the reserve.
+///
+/// Threads: any.
+inline bool are_descriptors_scarce() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return false;
+  const int lowest = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 0);
+  if (lowest < 0) return true;
+  ::close(lowest);
+  const rlim_t reserve = std::min(kReservedDescriptors, limit.rlim_cur / 4);
+  return static_cast<rlim_t>(lowest) + std::max(2 * reserve, limit.rlim_cur / 4) >= limit.rlim_cur;
 }
 
 }  // namespace rtrs

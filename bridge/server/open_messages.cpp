@@ -13,6 +13,7 @@
 #include "bridge/server/queue_table.hpp"
 #include "bridge/server/session_facts.hpp"
 #include "bridge/server/session_log.hpp"
+#include "rdma/descriptor_reserve.hpp"
 
 namespace rnbd {
 namespace {
@@ -65,6 +66,12 @@ void OpenMessages::on_request(rtrs::ServerRequest& request) {
     session_.log.audit_refusal(name, opening->wanted.mode, "not in rw", rtrs::LogLevel::info);
     return refuse(request, number, EROFS);
   }
+  if (is_file && has_its_share()) {
+    session_.log.refusal(name, "refused to open " + in_quotes(name) +
+                                   ": the last descriptors are for clients that have fewer files "
+                                   "open (raise LimitNOFILE)");
+    return refuse(request, number, EMFILE);
+  }
   is_file ? open_file(opening) : open_export(opening);
 }
 
@@ -75,6 +82,14 @@ bool OpenMessages::is_out(const std::string& name, wire::AccessMode mode) {
   const std::string why = "evicted; the command readmit " + who_is(user) + " lets it in again";
   session_.log.audit_refusal(name, mode, why.c_str(), rtrs::LogLevel::warning);
   return true;
+}
+
+/// One client must leave descriptors to the others. An export has its own all the time.
+bool OpenMessages::has_its_share() const {
+  constexpr std::size_t kAlwaysFree = 4;  ///< devices that any session may have
+  const auto open = std::ranges::count_if(session_.devices.slots(),
+                                          [](const auto& device) { return device != nullptr; });
+  return static_cast<std::size_t>(open) >= kAlwaysFree && rtrs::are_descriptors_scarce();
 }
 
 // ---- An export ----------------------------------------------------------------------------------

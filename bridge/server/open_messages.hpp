@@ -33,6 +33,7 @@ class OpenMessages {
   void refuse_stranger(const OpeningPtr& opening);
   void refuse_unseen(const OpeningPtr& opening, const Failure& failure);
   void answer(const OpeningPtr& opening, Opening::Result result);
+  bool has_its_share() const;
   bool is_out(const std::string& name, wire::AccessMode mode);
   int withdrawn_meanwhile(const std::string& name, wire::AccessMode mode);
   Device& add(const OpeningPtr& opening, Lease lease, BackendQueue& queue);

@@ -3,6 +3,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 source "${BASH_SOURCE[0]%/*}/lib.sh"
 
+here=$(realpath "${BASH_SOURCE[0]%/*}")
+
 # Enough for the programs and some clients.
 few=(prlimit --nofile=128:128)
 
@@ -90,6 +92,34 @@ PY
 }
 it "with 40 descriptors: a client that is there makes its first change" first_change 40
 it "with 64 descriptors: a client that is there makes its first change" first_change 64
+
+# One client opens as many files of the search path as it gets; another one gets one, too.
+one_opens_many() {
+  requires prlimit
+  mkdir files
+  (cd files && for n in {1..100}; do echo >"$n"; done && truncate -s 64K -- *)
+  server_command=("${few[@]}" "${server_command[@]}")
+  start_server --search-path "$PWD/files" --heartbeat 30s
+  limited /usr/bin/python3 -B - "$port" "$here" <<'PY'
+import sys
+sys.path.insert(0, sys.argv[2])
+from raw_peer import Session
+greedy, opened = Session(int(sys.argv[1])), 0
+for n in range(1, 101):
+    try:
+        greedy.open(str(n).encode())
+        opened += 1
+    except OSError:
+        pass
+print("it has opened", opened)
+assert 4 <= opened < 100
+modest = [Session(int(sys.argv[1])) for _ in range(3)]
+for n, session in enumerate(modest):
+    session.open(str(100 - n).encode())
+PY
+  says server.log 'the last descriptors are for clients that have fewer files open'
+}
+it "one client that opens all files leaves descriptors to others" one_opens_many
 
 at_the_bridge() {
   requires prlimit
