@@ -4,6 +4,8 @@
 #include <cerrno>
 #include <utility>
 
+#include "bridge/server/opening.hpp"
+
 namespace rnbd {
 
 ExportCatalogue::ExportCatalogue(CatalogueOptions options)
@@ -38,8 +40,10 @@ std::optional<std::string> ExportCatalogue::who_has(std::string_view name) const
   const std::lock_guard lock{mutex_};
   const auto found = named_.find(name);
   if (found == named_.end() || found->second.storage == nullptr) return std::nullopt;
-  const WriterCount* const storage = found->second.storage->writers();
-  return storage->anybody() ? reservations_.in_words(storage) : std::string{};
+  const Storage& storage = *found->second.storage;
+  if (storage.writers()->anybody()) return reservations_.in_words(storage.writers());
+  const bool is_member = storage.seat() != nullptr && storage.seat()->taken();
+  return is_member ? std::string{kMemberOfMirror} : std::string{};
 }
 
 // ---- Permission

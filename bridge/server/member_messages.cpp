@@ -98,10 +98,20 @@ void MemberMessages::turn(const ClaimingPtr& claiming) {
   const Device* const device = devices_.usable(claiming->claim.device_id);
   if (device == nullptr) return end(claiming, ENOTCONN, false);
   if (const int error = seat.misfit(claiming->claim)) {
-    log_.refusal(device->name, "refused a claim of " + in_quotes(device->name) +
-                                   (error == EEXIST ? ": " + seat.words_of_misfit(claiming->claim)
-                                                    : ": its record as a member is damaged"));
+    const std::string why =
+        error == EEXIST   ? seat.words_of_misfit(claiming->claim)
+        : error == EINVAL ? "its term is so far ahead that no other client could claim it again"
+                          : "its record as a member is damaged";
+    log_.refusal(device->name, "refused a claim of " + in_quotes(device->name) + ": " + why);
     return end(claiming, error, false);
+  }
+  // Of clients of the mirror the newest term decides.
+  const bool plain_writer = !seat.is_served() && device->lease.unclaimed() &&
+                            device->lease.storage()->writers()->anybody();
+  if (plain_writer) {
+    log_.refusal(device->name, "refused a claim of " + in_quotes(device->name) +
+                                   ": another session has it open for writing; end that first");
+    return end(claiming, EPERM, false);
   }
   if (seat.refuses(claiming->claim, claiming->session)) return end(claiming, 0, true);
   if (seat.serves(claiming->session)) return grant(claiming);

@@ -23,6 +23,10 @@ Failure unrecorded(const std::string& name, const std::string& reason) {
   return {EIO, in_quotes(name) + ": cannot record who writes to it: " + reason};
 }
 
+Failure member_of_mirror(const std::string& name) {
+  return {EPERM, in_quotes(name) + ": " + kMemberOfMirror};
+}
+
 Failure still_closing(const std::string& name) {
   return {EPERM, in_quotes(name) + ": what was under way when it was closed has not ended"};
 }
@@ -125,6 +129,9 @@ void OpeningSteps::reserve(const OpeningPtr& opening, Lease lease) {
     opening->end();
     return finish(opening->request, error);
   }
+  if (is_of_mirror(*opening, lease)) {
+    return opening->answer(opening, tl::unexpected(member_of_mirror(opening->name())));
+  }
   if (lease.writable() && is_closing(lease.storage()->writers())) {
     return opening->answer(opening, tl::unexpected(still_closing(opening->name())));
   }
@@ -156,6 +163,13 @@ void OpeningSteps::record(const OpeningPtr& opening) {
 
 void OpeningSteps::end_reservation(const OpeningPtr& opening, Opening::Result result) {
   session_.order.end_reservation([&] { opening->answer(opening, std::move(result)); });
+}
+
+/// And its client is a plain one, whose requests would all fail.
+bool OpeningSteps::is_of_mirror(const Opening& opening, const Lease& lease) const {
+  const auto& seat = lease.storage()->seat();
+  const bool taken = seat != nullptr && seat->taken();
+  return taken && !session_.facts.mirror && opening.kind != OpenKind::again;
 }
 
 bool OpeningSteps::is_closing(const WriterCount* storage) const {

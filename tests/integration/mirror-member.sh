@@ -67,4 +67,22 @@ unanswered() {
 it "copies from servers that do not answer end, and keep neither copies of others nor claims" \
   unanswered
 
+beside_a_writer() {
+  truncate -s 8M disk.img
+  start_member
+  talk plain
+  says server.log "refused a claim of 'disk0': another session has it open for writing"
+}
+it "a claim takes no disk from a plain client that has it open for writing" beside_a_writer
+
+far_terms() {
+  truncate -s 8M disk.img
+  start_member
+  talk terms
+  says server.log "refused a claim of 'disk0': its term is so far ahead"
+  says server.log "refused to open 'disk0': it is a member of a mirror"
+}
+it "a term that would shut others out is refused, and plain clients are told of the mirror" \
+  far_terms
+
 finish

@@ -104,8 +104,16 @@ void Seat::end_claim() {
   next->surroundings->later(next->reactor, std::move(next->then));
 }
 
+/// The upper half of a term counts decisions that operators have forced.
+bool Seat::too_far(std::uint64_t term) const {
+  constexpr std::uint64_t kMostForced = 256;  ///< that a member may have missed
+  const std::uint64_t promised = member_ ? member_->record().promised : 0;
+  return (term >> 32) > (promised >> 32) + kMostForced;
+}
+
 int Seat::misfit(const wire::MirrorClaim& claim) const {
   const std::lock_guard lock{mutex_};
+  if (too_far(claim.term)) return EINVAL;
   if (!member_) return trouble_.empty() ? 0 : EIO;
   return claim.group == about_.group && wire::shape_of(claim) == about_.shape ? 0 : EEXIST;
 }
@@ -230,6 +238,7 @@ int Seat::view(std::uint64_t session, const View& view, const View& confirmed,
                const std::vector<RegionMap>& inherit) {
   const std::lock_guard lock{mutex_};
   if (const int error = order(session)) return error;
+  if (too_far(view.id.term) || too_far(confirmed.id.term)) return EINVAL;
   const Maps before = member_->record().maps;
   const ViewId last = member_->record().view.id;
   if (const int error = member_->view(session, view, confirmed, inherit)) return error;

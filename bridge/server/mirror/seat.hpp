@@ -70,11 +70,13 @@ class Seat : public std::enable_shared_from_this<Seat> {
   void begin_claim(const Surroundings& surroundings, rtrs::Reactor* reactor,
                    std::function<void()> then);
   void end_claim();
-  /// The errno that forbids this claim, of any term: EEXIST, EIO. 0: it may be granted.
+  /// The errno that forbids this claim: EEXIST, EIO, or EINVAL for a term so far ahead that it
+  /// would shut all others out. 0: it may be granted.
   int misfit(const wire::MirrorClaim& claim) const;
   /// How the claim differs from the record, after misfit() has said EEXIST.
   std::string words_of_misfit(const wire::MirrorClaim& claim) const;
   bool refuses(const wire::MirrorClaim& claim, std::uint64_t session) const;
+  bool is_served() const { return served_ != 0; }
   bool is_served_to(const wire::MirrorClaim& claim, std::uint64_t session) const;
   /// Serves no session any more. Requests of the last one may still run.
   void fence();
@@ -128,6 +130,7 @@ class Seat : public std::enable_shared_from_this<Seat> {
   };
 
   // With the lock held.
+  bool too_far(std::uint64_t term) const;
   int order(std::uint64_t session) const { return serves(session) ? 0 : ESTALE; }
   void note_maps(const Maps& before);
   void note_regions(unsigned map, std::uint32_t first, std::uint32_t last);

@@ -126,6 +126,19 @@ TEST_CASE("seat: a promise outlives the server, and lower terms are refused by t
   CHECK(world.claim(6, 2) != 0);
 }
 
+TEST_CASE("seat: a term that leaves no room for later ones is neither claimed nor seen") {
+  World world;
+  constexpr std::uint64_t kForced = std::uint64_t{1} << 32;
+  CHECK(world.seat->misfit(claim_of(~std::uint64_t{0})) == EINVAL);
+  CHECK(world.seat->misfit(claim_of(257 * kForced)) == EINVAL);
+  CHECK(world.seat->misfit(claim_of(256 * kForced + 1)) == 0);
+  const auto session = world.claim(5);
+  const mirror::View last{{~std::uint64_t{0}, 1}, 0b111};
+  CHECK(world.seat->view(session, last, kAll, {}) == EINVAL);
+  CHECK(world.seat->view(session, kAll, last, {}) == EINVAL);
+  CHECK(world.seat->view(session, kAll, kAll, {}) == 0);
+}
+
 TEST_CASE("seat: a claim of another group, or shape, does not fit") {
   World world;
   REQUIRE(world.claim(5) != 0);
