@@ -2,6 +2,7 @@
 // PATH - a regular file or a block device.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <mutex>
 #include <string>
@@ -19,10 +20,26 @@ namespace rnbd {
 tl::expected<std::unique_ptr<Backend>, Failure> open_file(const std::string& path,
                                                           const BackendOptions& options);
 
+/// An open file for one durable write at a time.
+///
+/// The kernel tells each open file description of lost data once. One that no other write uses
+/// meanwhile tells its write of each loss since that began, so none is acknowledged that is lost.
+///
+/// Threads: whoever has set `taken` owns the rest.
+struct LentFile {
+  std::atomic<bool> taken{false};
+  rtrs::OwnedFd fd;  ///< opened by the first write; without the lock
+};
+
 /// An open file or block device, shared by the queues of all reactors. They share the open file
 /// descriptions for data, because these hold the locks. As long as a request of this process runs,
-/// even after its death, no other process gets the locks.
+/// even after its death, no other process gets the locks. A thread that writes to a LentFile keeps
+/// all descriptors of the process open until it ends, and so the locks, too.
 struct FileState {
+  /// Durable writes of one file that may hold a thread at the same time. A file that hangs keeps
+  /// no more of them.
+  static constexpr std::size_t kLentFiles = 4;
+
   std::string path;
   rtrs::OwnedFd fd;      ///< page cache; the lock
   rtrs::OwnedFd direct;  ///< O_DIRECT, or none
@@ -51,6 +68,8 @@ struct FileState {
   /// Set when fdatasync has failed. The kernel no longer knows which writes were lost, so every
   /// later flush and FUA write must fail.
   std::atomic<bool> flush_failed{false};
+
+  std::array<LentFile, kLentFiles> lent_files;
 
   /// Descriptors for flushes that no queue uses at present. Closing one may block, so it is left to
   /// the end.

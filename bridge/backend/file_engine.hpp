@@ -73,15 +73,16 @@ class FileEngine {
   virtual ~FileEngine() = default;  ///< only when no operation is running
   /// Never blocks, never fails; done() may be called before it returns.
   virtual void start(FileOperation& operation) = 0;
-  /// The same, always on one of the threads.
-  virtual void start_on_thread(FileOperation& operation) = 0;
+  /// Starts it on a thread at once. False: none is idle, but for a few that are left to Kind::call;
+  /// nothing was started.
+  virtual bool start_on_idle_thread(FileOperation& operation) = 0;
 };
 
 /// io_uring, or null where the kernel has none, forbids it, or is too old for these operations.
 std::unique_ptr<FileEngine> make_uring_engine(rtrs::Reactor& reactor);
 
 /// A thread pool that the whole process shares. The engine of io_uring uses it for Kind::call and
-/// start_on_thread().
+/// start_on_idle_thread().
 std::unique_ptr<FileEngine> make_thread_engine(rtrs::Reactor& reactor);
 
 }  // namespace rnbd

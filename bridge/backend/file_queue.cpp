@@ -114,6 +114,7 @@ void FileQueue::transfer(FileIo& io) {
   if (request.operation == BackendOperation::read) {
     std::memset(request.data + end, 0, request.length - end);
   }
+  if (io.flush_behind) return sync(io);
   // The bytes of this request are durable, but clients expect the same of all earlier writes, as
   // after a flush. So an earlier failure fails this request, too.
   finish(io, request.fua && state_.flush_failed ? EIO : 0);
@@ -123,33 +124,25 @@ void FileQueue::start_piece(FileIo& io) {
   const BackendRequest& request = *io.request;
   io.offset = request.offset + io.progress;
   io.length = inside(request) - io.progress;
-  switch (request.operation) {
-    case BackendOperation::read:
-      io.kind = FileOperation::Kind::read;
-      io.memory = request.data + io.progress;
-      break;
-    case BackendOperation::write:
-      io.kind = FileOperation::Kind::write;
-      io.memory = request.data + io.progress;
-      break;
-    default:
-      io.kind = FileOperation::Kind::write;
-      io.memory = zeroes;
-      io.length = std::min<std::uint64_t>(io.length, kZeroesSize);
-      break;
-  }
+  const bool reading = request.operation == BackendOperation::read;
+  io.kind = reading ? FileOperation::Kind::read : FileOperation::Kind::write;
+  io.memory = memory_of(io);
+  if (io.memory == zeroes) io.length = std::min<std::uint64_t>(io.length, kZeroesSize);
   io.fd = state_.fd.get();
-  io.flags = io.kind == FileOperation::Kind::write && request.fua ? RWF_DSYNC : 0;
+  io.flags = !reading && request.fua && !io.flush_behind ? RWF_DSYNC : 0;
   if (state_.direct && !prepare_direct(io, io.offset)) return;
   io.done = [](FileOperation& operation, std::int64_t result) {
     FileIo& self = io_of(operation);
     self.queue->on_transferred(self, result);
   };
-  // io_uring runs writes to a regular file's page cache one after the other, each with its own wait
-  // for the disk. On threads they wait together.
-  const bool buffered = !state_.block_device && io.fd == state_.fd.get();
-  if (buffered && (io.flags & RWF_DSYNC) != 0) return engine_->start_on_thread(io);
+  const bool direct = io.fd != state_.fd.get();
+  if ((io.flags & RWF_DSYNC) != 0 && !direct) return write_durably(io);
   engine_->start(io);
+}
+
+std::byte* FileQueue::memory_of(const FileIo& io) const {
+  const BackendRequest& request = *io.request;
+  return request.operation == BackendOperation::write_zeroes ? zeroes : request.data + io.progress;
 }
 
 /// Uses O_DIRECT for the piece where offset and length allow it, by way of aligned memory if need
@@ -186,6 +179,10 @@ void FileQueue::on_transferred(FileIo& io, std::int64_t result) {
     bounce_pool_.give_back(io.bounce);
     io.bounce = nullptr;
     if (!bounce_waiting_.empty()) start_piece(io_of(bounce_waiting_.pop()));
+  }
+  if (io.lent != FileIo::kNotLent && !take_back(io)) {
+    io.flush_behind = true;
+    return start_piece(io);
   }
   if (result < 0 && (io.flags & RWF_DSYNC) != 0) {
     // It may report a failure of earlier writes, which would be forgotten when this server ends.

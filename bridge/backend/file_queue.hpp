@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A reactor's own access to a file or block device. Reads and writes are in file_queue.cpp, flushes
-// in file_flush.cpp, holes and zeroes in file_zero.cpp, extents and read-ahead in file_map.cpp.
+// A reactor's own access to a file or block device. Reads and writes are in file_queue.cpp, durable
+// writes in file_durable.cpp, flushes in file_flush.cpp, holes and zeroes in file_zero.cpp, extents
+// and read-ahead in file_map.cpp.
 #pragma once
 
 #include <cstdint>
@@ -18,10 +19,14 @@ class FileQueue;
 
 /// A request in progress; it has at most one system call at a time.
 struct FileIo : FileOperation {
+  static constexpr std::int8_t kNotLent = -1;
+
   FileQueue* queue = nullptr;
   BackendRequest* request = nullptr;
   std::uint64_t progress = 0;   ///< bytes done; read, write and zeroes written
   int failed = 0;               ///< errno of a write with FUA, behind which a flush is made
+  std::int8_t lent = kNotLent;  ///< index in FileState::lent_files
+  bool flush_behind = false;    ///< a flush makes this write durable
   std::byte* bounce = nullptr;  ///< aligned memory, while a piece needs it
 };
 static_assert(sizeof(FileIo) <= sizeof(BackendRequest::scratch));
@@ -53,8 +58,15 @@ class FileQueue final : public BackendQueue {
   bool try_at_once(FileIo& io);
   void transfer(FileIo& io);
   void start_piece(FileIo& io);
+  std::byte* memory_of(const FileIo& io) const;
   bool prepare_direct(FileIo& io, std::uint64_t offset);
   void on_transferred(FileIo& io, std::int64_t result);
+
+  // Durable writes through the page cache.
+  bool lend(FileIo& io);
+  bool take_back(FileIo& io);
+  static std::int64_t write_on_lent(FileOperation& operation);
+  void write_durably(FileIo& io);
 
   // Holes and zeroes.
   void discard(FileIo& io);

@@ -5,6 +5,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/post.hpp>
@@ -23,52 +24,8 @@ namespace {
 
 /// As many as nbdkit has per connection; they mostly sleep in the disk's queue.
 constexpr unsigned kThreads = 16;
-
-/// Starts as many threads as the system allows, perhaps none: a server must not end because of a
-/// limit of tasks.
-class Pool {
- public:
-  Pool() {
-    try {
-      for (unsigned i = 0; i < kThreads; ++i) threads_.emplace_back([this] { io_.run(); });
-    } catch (const std::exception&) {
-      // Fewer will do.
-    }
-  }
-  ~Pool() {
-    guard_.reset();
-    for (std::thread& thread : threads_) thread.join();
-  }
-  Pool(const Pool&) = delete;
-  Pool& operator=(const Pool&) = delete;
-
-  /// Without threads the caller does the work itself, and waits.
-  template <class Work>
-  void run(Work work) {
-    if (threads_.empty()) return work();
-    boost::asio::post(io_, std::move(work));
-  }
-
- private:
-  boost::asio::io_context io_;
-  boost::asio::executor_work_guard<boost::asio::io_context::executor_type> guard_{
-      io_.get_executor()};
-  std::vector<std::thread> threads_;
-};
-
-/// One pool for the process while any export uses it. Exports come and go by the hundred; threads
-/// should not.
-std::shared_ptr<Pool> shared_pool() {
-  static std::mutex mutex;
-  static std::weak_ptr<Pool> pool;
-  const std::lock_guard lock{mutex};
-  auto existing = pool.lock();
-  if (existing == nullptr) {
-    existing = std::make_shared<Pool>();
-    pool = existing;
-  }
-  return existing;
-}
+/// Of these, left to operations that have no other way than a thread.
+constexpr unsigned kReserve = 4;
 
 std::int64_t perform(FileOperation& operation) {
   const auto offset = static_cast<off_t>(operation.offset);
@@ -96,20 +53,86 @@ std::int64_t perform(FileOperation& operation) {
   return result < 0 ? -errno : result;
 }
 
+struct Work {
+  FileOperation& operation;
+  boost::asio::io_context& reactor;  ///< where it is told that it is done
+};
+
+/// Starts as many threads as the system allows, perhaps none: a server must not end because of a
+/// limit of tasks.
+class Pool {
+ public:
+  Pool() {
+    try {
+      for (unsigned i = 0; i < kThreads; ++i) threads_.emplace_back([this] { io_.run(); });
+    } catch (const std::exception&) {
+      // Fewer will do.
+    }
+  }
+  ~Pool() {
+    guard_.reset();
+    for (std::thread& thread : threads_) thread.join();
+  }
+  Pool(const Pool&) = delete;
+  Pool& operator=(const Pool&) = delete;
+
+  /// Without threads the caller does the work itself, and waits.
+  void run(Work work) {
+    busy_.fetch_add(1, std::memory_order_relaxed);
+    threads_.empty() ? finish(work) : post(work);
+  }
+  /// Begins at once, or not at all: false when no thread is idle but the reserve.
+  bool run_if_idle(Work work) {
+    if (busy_.fetch_add(1, std::memory_order_relaxed) + kReserve >= threads_.size()) {
+      busy_.fetch_sub(1, std::memory_order_relaxed);
+      return false;
+    }
+    post(work);
+    return true;
+  }
+
+ private:
+  void post(Work work) {
+    boost::asio::post(io_, [this, work] { finish(work); });
+  }
+  void finish(Work work) {
+    std::int64_t result = 0;
+    do {
+      result = perform(work.operation);
+    } while (result == -EINTR);
+    busy_.fetch_sub(1, std::memory_order_relaxed);
+    boost::asio::post(work.reactor,
+                      [&operation = work.operation, result] { operation.done(operation, result); });
+  }
+
+  std::atomic<std::size_t> busy_{0};  ///< works that run or wait
+  boost::asio::io_context io_;
+  boost::asio::executor_work_guard<boost::asio::io_context::executor_type> guard_{
+      io_.get_executor()};
+  std::vector<std::thread> threads_;
+};
+
+/// One pool for the process while any export uses it. Exports come and go by the hundred; threads
+/// should not.
+std::shared_ptr<Pool> shared_pool() {
+  static std::mutex mutex;
+  static std::weak_ptr<Pool> pool;
+  const std::lock_guard lock{mutex};
+  auto existing = pool.lock();
+  if (existing == nullptr) {
+    existing = std::make_shared<Pool>();
+    pool = existing;
+  }
+  return existing;
+}
+
 class ThreadEngine final : public FileEngine {
  public:
   explicit ThreadEngine(rtrs::Reactor& reactor) : reactor_{reactor}, pool_{shared_pool()} {}
 
-  void start(FileOperation& operation) override { start_on_thread(operation); }
-
-  void start_on_thread(FileOperation& operation) override {
-    pool_->run([&operation, &io = reactor_.io()] {
-      std::int64_t result = 0;
-      do {
-        result = perform(operation);
-      } while (result == -EINTR);
-      boost::asio::post(io, [&operation, result] { operation.done(operation, result); });
-    });
+  void start(FileOperation& operation) override { pool_->run({operation, reactor_.io()}); }
+  bool start_on_idle_thread(FileOperation& operation) override {
+    return pool_->run_if_idle({operation, reactor_.io()});
   }
 
  private:

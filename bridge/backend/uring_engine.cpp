@@ -39,17 +39,21 @@ class UringEngine final : public FileEngine, private rtrs::Deferred {
   UringEngine& operator=(const UringEngine&) = delete;
 
   void start(FileOperation& operation) override {
-    if (operation.kind == FileOperation::Kind::call) return start_on_thread(operation);
+    if (operation.kind == FileOperation::Kind::call) return threads().start(operation);
     waiting_.push(operation);
     reactor_.defer(*this);
   }
 
-  void start_on_thread(FileOperation& operation) override {
-    if (threads_ == nullptr) threads_ = make_thread_engine(reactor_);
-    threads_->start(operation);
+  bool start_on_idle_thread(FileOperation& operation) override {
+    return threads().start_on_idle_thread(operation);
   }
 
  private:
+  FileEngine& threads() {
+    if (threads_ == nullptr) threads_ = make_thread_engine(reactor_);
+    return *threads_;
+  }
+
   void run_deferred() override {
     submit();
     // Requests that did not have to wait are done already.
@@ -122,7 +126,7 @@ class UringEngine final : public FileEngine, private rtrs::Deferred {
         start(operation);
       } else if (result == -ECANCELED) {
         // Not by us: the kernel got no thread of its own for it (TasksMax=, ulimit -u).
-        start_on_thread(operation);
+        threads().start(operation);
       } else {
         operation.done(operation, result);
       }

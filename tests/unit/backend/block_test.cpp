@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 
 #include "bridge/backend/file.hpp"
 #include "tests/unit/backend/bench.hpp"
@@ -178,6 +179,27 @@ TEST_CASE("block device: a flush that failed is never followed by one that succe
   // The first one may be told of the lost data by the kernel itself.
   for (unsigned i = 0; i < 2; ++i) CHECK(bench.write(0, pattern(4096, 1), /*fua=*/true) == EIO);
   CHECK(log.size() == 1);
+}
+
+TEST_CASE("block device: of the durable writes that a disk loses together, none succeeds") {
+  const TemporaryFolder folder;
+  const SmallFileSystem small{folder.path()};
+  if (!small) return;
+  const LoopDevice device{folder.file("disk", kSize)};
+  if (!device.exists()) return;
+  // No room is left in the file system below.
+  std::ofstream{folder.path() + "/full"} << std::string(2 * 1024 * 1024, 'x');
+  Bench bench{device.path()};
+  Bytes data = pattern(64 * 1024, 1);
+  std::vector<BackendRequest> requests(16);
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    requests[i].operation = BackendOperation::write;
+    requests[i].offset = i * 64 * 1024;
+    requests[i].length = 4096;
+    requests[i].data = data.data() + i * 4096;
+    requests[i].fua = true;
+  }
+  for (const int error : bench.run(requests)) CHECK(error != 0);
 }
 
 }  // namespace rnbd::test::block_test

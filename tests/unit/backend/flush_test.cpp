@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -14,6 +15,8 @@
 #include <filesystem>
 #include <iterator>
 #include <mutex>
+#include <set>
+#include <thread>
 #include <utility>
 
 #include "bridge/backend/file_queue.hpp"
@@ -33,19 +36,49 @@ struct OnThreads {
     awaited = count;
     together = true;
   }
-  void enter() {
+  void enter(int fd) {
+    struct stat status {};
+    if (fstat(fd, &status) == 0 && status.st_ino == passes) return;
     std::unique_lock lock{mutex};
-    if (++entered >= awaited) changed.notify_all();
-    together = changed.wait_for(lock, std::chrono::seconds{20}, [this] {
-      return entered >= awaited;
-    }) && together;
+    ++entered;
+    changed.notify_all();
+    await(lock, [this] { return entered >= awaited; });
+  }
+  /// Lets those that hang go on.
+  void release() {
+    const std::lock_guard lock{mutex};
+    awaited = 0;
+    changed.notify_all();
+  }
+  /// How many are under way, once there are so many.
+  unsigned await_entered(unsigned count) {
+    std::unique_lock lock{mutex};
+    await(lock, [this, count] { return entered >= count; });
+    return entered;
+  }
+  /// The disk loses all that is written, and each open file is told so once.
+  bool is_told(int fd) {
+    const std::lock_guard lock{mutex};
+    return loses && told.insert(fd).second;
   }
 
   std::mutex mutex;
   std::condition_variable changed;
   unsigned entered = 0, awaited = 0;
-  bool together = true;
+  bool together = true;  ///< none has waited in vain
+  ino_t passes = 0;      ///< of the file whose writes are not waited for, nor counted
   bool fail_next = false;
+  bool loses = false;
+  std::set<int> told;
+
+ private:
+  template <class Condition>
+  void await(std::unique_lock<std::mutex>& lock, Condition condition) {
+    if (changed.wait_for(lock, std::chrono::seconds{20}, condition)) return;
+    together = false;
+    awaited = 0;
+    changed.notify_all();
+  }
 };
 std::atomic<OnThreads*> on_threads = nullptr;
 
@@ -132,6 +165,47 @@ void check_failed_fua(bool use_uring) {
   CHECK(watch.entered == 4);
 }
 
+void check_lost_together(bool use_uring) {
+  const TemporaryFolder folder;
+  Bench bench{std::make_unique<OpenFile>(folder.file("disk", kSize), use_uring)};
+  Watch watch;
+  watch.gather(2);
+  watch.loses = true;
+  Bytes data = pattern(8192, 1);
+  auto requests = durable_writes(data, 2);
+  CHECK(bench.run(requests) == std::vector<int>(2, EIO));
+  CHECK(watch.entered == 2);
+  CHECK(watch.together);
+}
+
+/// Durable writes to some files, which hang while this is there.
+class Hanging {
+ public:
+  Hanging(const TemporaryFolder& folder, Watch& watch, unsigned files, unsigned writes)
+      : watch_{watch} {
+    watch_.gather(files * writes + 1);
+    for (unsigned i = 0; i < files; ++i) {
+      threads_.emplace_back([path = folder.file("hangs" + std::to_string(i), kSize), writes] {
+        Bench bench{std::make_unique<OpenFile>(path, /*use_uring=*/true)};
+        Bytes data = pattern(4096 * writes, 1);
+        auto requests = durable_writes(data, writes);
+        CHECK(bench.run(requests) == std::vector<int>(writes, 0));
+        CHECK(bench.read(0, data.size()) == data);
+      });
+    }
+  }
+  Hanging(const Hanging&) = delete;
+  Hanging& operator=(const Hanging&) = delete;
+  ~Hanging() {
+    watch_.release();
+    for (std::thread& thread : threads_) thread.join();
+  }
+
+ private:
+  Watch& watch_;
+  std::vector<std::thread> threads_;
+};
+
 std::size_t open_descriptors() {
   using Entries = std::filesystem::directory_iterator;
   return static_cast<std::size_t>(std::distance(Entries{"/proc/self/fd"}, Entries{}));
@@ -185,13 +259,60 @@ TEST_CASE("file: durable writes to the page cache do not wait for each other") {
   auto file = std::make_unique<OpenFile>(folder.file("disk", kSize), /*use_uring=*/true);
   Bench bench{std::move(file)};
   Watch watch;
-  watch.gather(8);
+  watch.gather(4);
   Bytes data = pattern(64 * 1024, 1);
-  auto requests = durable_writes(data, 8);
-  CHECK(bench.run(requests) == std::vector<int>(8, 0));
-  CHECK(watch.entered == 8);
+  auto requests = durable_writes(data, 4);
+  CHECK(bench.run(requests) == std::vector<int>(4, 0));
+  CHECK(watch.entered == 4);
   CHECK(watch.together);
   CHECK(bench.read(0, data.size()) == data);
+}
+
+TEST_CASE("file: durable writes that a disk loses together fail together") {
+  check_lost_together(/*use_uring=*/true);
+}
+TEST_CASE("file, threads: durable writes that a disk loses together fail together") {
+  check_lost_together(/*use_uring=*/false);
+}
+
+TEST_CASE("file: durable writes that hang keep no thread from other files") {
+  const TemporaryFolder folder;
+  const std::string path = folder.file("disk", kSize);
+  Bench other{must_open(path)};
+  struct stat status {};
+  REQUIRE(stat(path.c_str(), &status) == 0);
+  if (make_uring_engine(other.reactor()) == nullptr) return;
+  const Bytes data = pattern(4096, 1);
+  for (const unsigned files : {1U, 6U}) {
+    Watch watch;
+    watch.passes = status.st_ino;
+    const Hanging hanging{folder, watch, files, /*writes=*/32};
+    const unsigned held = files == 1 ? 4 : 12;
+    watch.await_entered(held);
+    CHECK(other.write(0, data, /*fua=*/true) == 0);
+    CHECK(other.flush() == 0);
+    CHECK_FALSE(other.extents(0, kSize).empty());  // made on a thread, always
+    CHECK(watch.await_entered(held) == held);
+    CHECK(watch.together);
+  }
+}
+
+TEST_CASE("file: durable writes for which no open file is left succeed with a flush, and fail so") {
+  for (const bool fails : {false, true}) {
+    const TemporaryFolder folder;
+    auto file = std::make_unique<OpenFile>(folder.file("disk", kSize), /*use_uring=*/true);
+    if (fails) file->fail_flushes();
+    FileState& state = file->state;
+    for (LentFile& lent : state.lent_files) lent.taken = true;
+    Bench bench{std::move(file)};
+    Watch watch;
+    const Bytes data = pattern(4096, 1);
+    CHECK((bench.write(0, data, /*fua=*/true) != 0) == fails);
+    CHECK((bench.zero(4096, 4096, {.fua = true}) != 0) == fails);
+    CHECK(state.flush_failed == fails);
+    CHECK(bench.read(0, data.size()) == data);
+    CHECK(watch.entered == 0);
+  }
 }
 
 TEST_CASE("file, direct: durable writes stay with io_uring, but for what the page cache gets") {
@@ -227,9 +348,13 @@ extern "C" ssize_t pwritev2(int fd, const iovec* vectors, int count, off_t offse
   static const auto real = reinterpret_cast<decltype(&pwritev2)>(dlsym(RTLD_NEXT, "pwritev2"));
   OnThreads* const watching = on_threads;
   if (watching != nullptr && (flags & RWF_DSYNC) != 0) {
-    watching->enter();
+    watching->enter(fd);
     if (std::exchange(watching->fail_next, false)) {
       errno = ENOSPC;
+      return -1;
+    }
+    if (watching->is_told(fd)) {
+      errno = EIO;
       return -1;
     }
   }
