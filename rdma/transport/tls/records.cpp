@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cerrno>
 #include <cstring>
 #include <utility>
@@ -18,9 +19,14 @@ constexpr std::size_t kOverhead = 22;              ///< header, type and tag
 constexpr std::size_t kInput = kRecord + 256 + 5;  ///< the largest record that may come
 constexpr std::size_t kReceive = 128 * 1024;       ///< bytes per system call
 constexpr std::size_t kSend = 256 * 1024;          ///< plaintext per system call
-constexpr std::size_t kBurst = kSend + 2 * (kSend / kRecord) * kOverhead;  ///< its ciphertext
 /// In a row; more are a flood. Honest peers send new keys so, each 2^24 records.
 constexpr unsigned kMostWithoutData = 32;
+
+/// Enough for the ciphertext of so much plaintext, in few sizes.
+std::size_t room_for_burst(std::size_t plaintext) {
+  const std::size_t size = std::bit_ceil(std::min(plaintext, kSend));
+  return size + 2 * (size / kRecord + 1) * kOverhead;
+}
 
 }  // namespace
 
@@ -185,6 +191,11 @@ class Session::Pieces {
  public:
   explicit Pieces(std::span<const iovec> all) : all_{all} { skip_empty(); }
   bool empty() const { return all_.empty(); }
+  std::size_t bytes() const {
+    std::size_t sum = 0;
+    for (const iovec& piece : all_) sum += piece.iov_len;
+    return sum - offset_;
+  }
   /// Pieces that fill a record are left where they are; small pieces are gathered in `room`.
   std::span<const std::byte> take(std::span<std::byte> room) {
     if (all_.front().iov_len - offset_ >= room.size()) return part(room.size());
@@ -229,7 +240,7 @@ bool Session::encrypt(std::span<const std::byte> data) {
 std::size_t Session::encrypt_burst(Pieces& pieces) {
   Scratch& own = scratch();
   own.output.clear();
-  own.output.reserve(kBurst);
+  own.output.reserve(room_for_burst(pieces.bytes()));
   sink_ = &own.output;
   std::size_t taken = 0;
   while (state_ != State::broken && taken < kSend && !pieces.empty()) {

@@ -53,6 +53,11 @@ class Sender {
     REQUIRE(n > 0);
     sent_ += static_cast<std::size_t>(n);
   }
+  /// The first bytes of the data, as a message. False: the socket is full.
+  bool send_little() {
+    const iovec piece{data_.data(), 100};
+    return session().send(ends_[0], {&piece, 1}) == 100 && !session().has_output();
+  }
   /// Sends what the session kept, and reads, until it keeps nothing.
   void drain() {
     while (read(), session().has_output()) REQUIRE(session().flush(ends_[0]) == 0);
@@ -115,6 +120,20 @@ TEST_CASE("TLS: a connection holds a buffer while its socket is full, and none w
   const int drained = held;
   CHECK(full == idle + 7);
   CHECK(drained == idle);
+}
+
+TEST_CASE("TLS: a short message costs no large buffer where a full socket holds the thread's") {
+  const auto both = credentials();
+  Sender blocked{both}, other{both};
+  blocked.send_all();  // the thread has its buffer then
+  blocked.send();
+  CHECK(blocked.is_full());
+  const unsigned before = taken;
+  const bool sent = other.send_little();
+  const unsigned after = taken;
+  CHECK(sent);
+  CHECK(after - before == 0);
+  blocked.drain();
 }
 
 }  // namespace
