@@ -66,7 +66,7 @@ class Opening {
   int lacks = 0;  ///< errno of a thread that could not do its work
   std::optional<tl::expected<Lease, Refusal>> file;  ///< result
   std::optional<Lease> lease;                        ///< for which the reservation is taken
-  tl::expected<void, std::string> reservation;       ///< result
+  tl::expected<void, Failure> reservation;           ///< result
 
  private:
   std::atomic<OpenStep> step_{OpenStep::judging};

@@ -19,8 +19,9 @@
 namespace rnbd {
 namespace {
 
-Failure unrecorded(const std::string& name, const std::string& reason) {
-  return {EIO, in_quotes(name) + ": cannot record who writes to it: " + reason};
+Failure unreserved(const std::string& name, const Failure& why) {
+  return why.error == ESTALE ? refusal_of(name, ESTALE)
+                             : Failure{why.error, in_quotes(name) + ": " + why.text};
 }
 
 Failure member_of_mirror(const std::string& name) {
@@ -156,7 +157,7 @@ void OpeningSteps::record(const OpeningPtr& opening) {
     Lease lease = std::move(*std::exchange(opening->lease, std::nullopt));
     if (opening->reservation) return end_reservation(opening, std::move(lease));
     end_reservation(opening,
-                    tl::unexpected(unrecorded(opening->name(), opening->reservation.error())));
+                    tl::unexpected(unreserved(opening->name(), opening->reservation.error())));
   };
   work(opening, OpenStep::recording, ReservationBook::line(), save, then);
 }

@@ -54,6 +54,10 @@ wire::Uuid id_of_claim(std::uint64_t sight, const std::string& device) {
   return id;
 }
 
+tl::unexpected<Failure> unrecorded(std::string reason) {
+  return tl::unexpected(Failure{EIO, "cannot record who writes to it: " + std::move(reason)});
+}
+
 }  // namespace
 
 ReservationBook::ReservationBook(std::mutex& catalogue, std::shared_ptr<WriterStore> store,
@@ -129,8 +133,8 @@ bool ReservationBook::rejoin(Lease& lease, const wire::Uuid& session, OpenKind o
   return true;
 }
 
-tl::expected<void, std::string> ReservationBook::reserve(Lease& lease, const wire::Uuid& session,
-                                                         OpenKind open_kind) {
+tl::expected<void, Failure> ReservationBook::reserve(Lease& lease, const wire::Uuid& session,
+                                                     OpenKind open_kind) {
   const std::lock_guard one_at_a_time{one_at_a_time_};
   const wire::Uuid& key = lease.storage()->reservation_key_;
   const bool kept = store_ != nullptr && key != wire::Uuid{};
@@ -157,24 +161,23 @@ bool ReservationBook::is_present(const WriterReservations& reservations,
 }
 
 /// `key`: null if it is not kept. `found`: the generation of the record before this.
-tl::expected<void, std::string> ReservationBook::reserve_in(const Lease& lease,
-                                                            const wire::Uuid* key,
-                                                            const wire::Uuid& session,
-                                                            OpenKind open_kind,
-                                                            std::uint64_t& found) {
+tl::expected<void, Failure> ReservationBook::reserve_in(const Lease& lease, const wire::Uuid* key,
+                                                        const wire::Uuid& session,
+                                                        OpenKind open_kind, std::uint64_t& found) {
   WriterReservations& reservations = *lease.storage()->reservations_;
   std::unique_lock lock{mutex_};
   if (key != nullptr && !is_present(reservations, *key)) {
-    return tl::unexpected(std::string{"the storage was opened anew meanwhile"});
+    return unrecorded("the storage was opened anew meanwhile");
   }
   if (key != nullptr && left_.contains(*key)) {
-    if (auto saved = record_left_of(reservations, *key, lock); !saved) return saved;
+    if (auto saved = record_left_of(reservations, *key, lock); !saved)
+      return unrecorded(saved.error());
   }
   if (key != nullptr &&
       !reservations.anybody_there()) {  // another server may have had it meanwhile
     lock.unlock();
     auto known = store_->load(*key);
-    if (!known) return tl::unexpected(known.error());
+    if (!known) return unrecorded(known.error());
     lock.lock();
     if (known->origin != 0) reservations.set_record(*std::move(known));
   }
@@ -182,7 +185,7 @@ tl::expected<void, std::string> ReservationBook::reserve_in(const Lease& lease,
   const bool in_time = granted && (reservations.serial_of(wire::Uuid{}) == granted->serial ||
                                    reservations.was_granted(session, granted->id));
   if (granted && granted->by_record && !in_time) {
-    return tl::unexpected(std::string{"somebody else has come since the client looked at it"});
+    return tl::unexpected(Failure{ESTALE, "somebody else has come since the client looked at it"});
   }
   const wire::Uuid claim = in_time ? granted->id : wire::Uuid{};
   const auto late = last_before(reservations.record(), session);
@@ -206,7 +209,7 @@ tl::expected<void, std::string> ReservationBook::reserve_in(const Lease& lease,
     WriterRecord next = next_record();
     while (key != nullptr && !RTRS_PLANTED(reservation_forgotten)) {
       lock.unlock();
-      if (auto saved = store_->save(*key, next); !saved) return saved;
+      if (auto saved = store_->save(*key, next); !saved) return unrecorded(saved.error());
       lock.lock();
       const WriterRecord now = next_record();
       if (now == next) break;

@@ -42,9 +42,8 @@ class ReservationBook {
   bool rejoin(Lease& lease, const wire::Uuid& session, OpenKind open_kind);
   /// Lets the session take part in writing from now on. May block.
   ///
-  /// Errors: of the store.
-  tl::expected<void, std::string> reserve(Lease& lease, const wire::Uuid& session,
-                                          OpenKind open_kind);
+  /// Errors: EIO (of the store), ESTALE (somebody else came since the look of a claimed lease).
+  tl::expected<void, Failure> reserve(Lease& lease, const wire::Uuid& session, OpenKind open_kind);
   /// The line of OpenLines for reserve(). A server has one state directory, so one hanging
   /// reservation holds up all.
   static std::string line() { return {}; }
@@ -128,8 +127,9 @@ class ReservationBook {
   using Saved = tl::expected<void, std::string>;
 
   bool is_present(const WriterReservations& reservations, const wire::Uuid& key) const;
-  Saved reserve_in(const Lease& lease, const wire::Uuid* key, const wire::Uuid& session,
-                   OpenKind open_kind, std::uint64_t& found);
+  tl::expected<void, Failure> reserve_in(const Lease& lease, const wire::Uuid* key,
+                                         const wire::Uuid& session, OpenKind open_kind,
+                                         std::uint64_t& found);
   std::uint64_t generation_of(const WriterReservations& reservations) const;
   Saved expel_from(WriterReservations& reservations, const wire::Uuid& key,
                    const wire::Uuid& session, Lock& lock);

@@ -98,14 +98,14 @@ TEST_CASE("catalogue: the reservation outlives the server, as far as it can be t
     REQUIRE(lease.has_value());
     const auto taken =
         server->catalogue.reservations().reserve(*lease, wire::Uuid{2}, OpenKind::unknown);
-    return taken ? "" : taken.error();
+    return taken ? "" : taken.error().text;
   };
   reservations->unwritable = "full";
-  CHECK(refused() == "full");
+  CHECK(refused() == "cannot record who writes to it: full");
   reservations->unwritable = "";
   server = serve();
   reservations->unreadable = "damaged";
-  CHECK(refused() == "damaged");
+  CHECK(refused() == "cannot record who writes to it: damaged");
   reservations->unreadable = "";
   CHECK(serial(server->catalogue, 2) == first + 3);
 }
