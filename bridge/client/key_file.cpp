@@ -2,8 +2,8 @@
 #include "bridge/client/key_file.hpp"
 
 #include <cstdlib>
+#include <filesystem>
 
-#include "bridge/control/unix_socket.hpp"
 #include "rdma/credential.hpp"
 
 namespace rnbd {
@@ -11,7 +11,9 @@ namespace rnbd {
 tl::expected<std::string, std::string> parse_key_file(std::string_view value) {
   using Error = tl::unexpected<std::string>;
   if (value.empty()) return Error{"the name is missing"};
-  if (!value.starts_with(rtrs::kCredential)) return absolute_path(value);
+  if (!value.starts_with(rtrs::kCredential)) {
+    return std::filesystem::absolute(value).lexically_normal().string();
+  }
   const std::string name{value.substr(rtrs::kCredential.size())};
   const std::string whole = "'" + std::string{value} + "'";
   if (name.empty() || name.front() == '.' || name.find('/') != std::string::npos) {

@@ -49,10 +49,6 @@ std::string complaint_about_socket_path(const std::string& path) {
   return "the path is longer than 107 bytes, which the system does not allow";
 }
 
-std::string absolute_path(std::string_view path) {
-  return path.empty() ? "" : std::filesystem::absolute(path).lexically_normal().string();
-}
-
 tl::expected<std::string, std::string> absolute_socket_path(std::string_view path) {
   std::string absolute = path.empty() ? "" : std::filesystem::absolute(path).string();
   if (std::string wrong = complaint_about_socket_path(absolute); !wrong.empty()) {

@@ -13,10 +13,7 @@ namespace rnbd {
 /// "" or the reason why a Unix socket cannot have this path.
 std::string complaint_about_socket_path(const std::string& path);
 
-/// Makes a path absolute, for a program that will change its working directory.
-std::string absolute_path(std::string_view path);
-
-/// The same for a socket.
+/// Makes a socket's path absolute, for a program that will change its working directory.
 ///
 /// Errors: complaint_about_socket_path().
 tl::expected<std::string, std::string> absolute_socket_path(std::string_view path);
