@@ -111,9 +111,10 @@ Submissions* rtrs_client::submissions() {
   if (Submissions* ready = ready_.load(std::memory_order_acquire)) return ready;
   const std::lock_guard lock{mutex_};
   if (!submissions_) {
+    if (door_.is_shut()) return nullptr;
     try {
       const rtrs::library::NoSignals no_signals;
-      submissions_ = std::make_unique<Submissions>(*client_, *slots_);
+      submissions_ = std::make_unique<Submissions>(*client_, *slots_, door_);
     } catch (const std::exception&) {
       return nullptr;
     }
@@ -125,7 +126,7 @@ Submissions* rtrs_client::submissions() {
 int rtrs_client::submit(rtrs_operation& operation, CallPlan plan) {
   const bool on_control = (operation.flags & RTRS_CONTROL) != 0;
   Submissions* const submissions = this->submissions();
-  if (submissions == nullptr) return EAGAIN;
+  if (submissions == nullptr) return door_.is_shut() ? ECANCELED : EAGAIN;
   const bool wait = !plan.no_wait && !Submissions::on_its_thread();
   const auto over = [this] { return door_.is_shut() || !client_->alive(); };
   const auto taken = wait ? slots_->take(over) : slots_->try_take();
@@ -150,5 +151,12 @@ int rtrs_client::descriptor() {
 
 int rtrs_client::next(rtrs_operation** operations, int count) {
   Submissions* const ready = ready_.load(std::memory_order_acquire);
-  return ready != nullptr ? ready->next(operations, count) : 0;
+  if (ready != nullptr) return ready->next(operations, count);
+  return door_.is_shut() ? -1 : 0;
+}
+
+void rtrs_client::shut_down() {
+  door_.shut();
+  const std::lock_guard lock{mutex_};  // submissions that are being created see the door shut
+  if (submissions_) submissions_->end_all();
 }

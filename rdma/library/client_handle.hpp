@@ -30,9 +30,12 @@ struct rtrs_client {
   int run(rtrs::library::CallPlan plan, unsigned flags, std::size_t* answer_length);
   int submit(rtrs_operation& operation, rtrs::library::CallPlan plan);
   int cancel(rtrs_operation& operation);
-  /// -1: the system has no descriptor or thread left.
+  /// -1: the system has no descriptor or thread left, or the door was shut before it was needed.
   int descriptor();
+  /// -1: the client is shut down, and all operations were handed over.
   int next(rtrs_operation** operations, int count);
+  /// Ends calls and operations with ECANCELED.
+  void shut_down();
 
   rtrs::Client& client() { return *client_; }
 

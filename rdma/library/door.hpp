@@ -29,12 +29,19 @@ class Door {
     leave();
     return ECANCELED;
   }
+  /// The same, also when it is shut, for what must be given back. Nobody may wait until it is
+  /// empty. Errors: RTRS_FORKED.
+  int enter_even_shut() {
+    if (left_behind()) return RTRS_FORKED;
+    state_.fetch_add(1);
+    return 0;
+  }
   void leave() {
     // Whoever waits may destroy this at once; notify_all() uses no more than the address.
     if (state_.fetch_sub(1) == kShut + 1) state_.notify_all();
   }
   void shut() { state_.fetch_or(kShut); }
-  bool is_shut() const { return (state_.load(std::memory_order_relaxed) & kShut) != 0; }
+  bool is_shut() const { return (state_ & kShut) != 0; }
   /// Only when it is shut.
   void wait_until_empty() const {
     for (std::uint32_t now = state_; now != kShut; now = state_) state_.wait(now);
@@ -65,9 +72,9 @@ class Visit {
  public:
   /// `handle` may be null: EINVAL.
   template <class Handle>
-  explicit Visit(Handle* handle)
+  explicit Visit(Handle* handle, int (Door::*enter)() = &Door::enter)
       : door_{handle != nullptr ? &handle->door() : nullptr},
-        refusal_{door_ != nullptr ? door_->enter() : EINVAL} {}
+        refusal_{door_ != nullptr ? (door_->*enter)() : EINVAL} {}
   ~Visit() {
     if (refusal_ == 0) door_->leave();
   }

@@ -32,13 +32,15 @@ struct Submissions::Job {
   LaneLoop::Job job;
   OwnedAnswer owned;  // outlives the call
   std::optional<CallOperation> call;
-  rtrs_operation* operation = nullptr;  ///< null: the job is idle
+  rtrs_operation* operation = nullptr;  ///< null: the job is not under way
   std::uint16_t slot = 0;
   bool on_control = false;
+  bool given_up = false;  ///< since the door is shut
 
   void begin(const CallPlan& plan, CallOperation::Start* started) {
     call.emplace(plan, started);
     slot = plan.slot;
+    given_up = false;
     job.operation = &*call;
     job.context = this;
   }
@@ -51,8 +53,12 @@ struct Submissions::Job {
 
 bool Submissions::on_its_thread() { return is_its_thread; }
 
-Submissions::Submissions(Client& client, CallSlots& slots)
-    : client_{client}, slots_{slots}, wake_{make_eventfd()}, done_signal_{make_eventfd()} {
+Submissions::Submissions(Client& client, CallSlots& slots, const Door& door)
+    : client_{client},
+      slots_{slots},
+      door_{door},
+      wake_{make_eventfd()},
+      done_signal_{make_eventfd()} {
   loop_ = client_.take_lane(client_.lanes() - 1);
   thread_ = std::thread{[this] { run(); }};
 }
@@ -63,16 +69,10 @@ Submissions::~Submissions() {
   thread_.join();
   tell_all(loop_->collect());
   tell_all(take_control_ended());
-  for (const auto& job : jobs_) {
-    if (job->operation == nullptr || !give_up(*job)) continue;
-    rtrs_operation& operation = *job->operation;
-    slots_.give_back(job->slot);
-    give_back(*job);
-    operation.error = ECANCELED;
-    if (operation.done != nullptr) operation.done(&operation);
-  }
+  tell_all(give_up_all());
   tell_all(loop_->collect());  // operations that ended meanwhile
   tell_all(take_control_ended());
+  eventfd_write(done_signal_, 1);  // for copies of the descriptor
   loop_.reset();
   ::close(wake_);
   ::close(done_signal_);
@@ -85,7 +85,7 @@ void Submissions::wake() const { eventfd_write(wake_, 1); }
 int Submissions::submit(rtrs_operation& operation, CallPlan plan) {
   CallOperation::Start started;
   Job& job = begin(operation, plan, &started);
-  return start(job, started);
+  return start(operation, job, started);
 }
 
 int Submissions::submit_control(rtrs_operation& operation, CallPlan plan) {
@@ -93,14 +93,18 @@ int Submissions::submit_control(rtrs_operation& operation, CallPlan plan) {
   Job& job = begin(operation, plan, nullptr);
   job.on_control = true;
   job.call->on_finish(&Submissions::on_control_ended, &job);
-  if (client_.start_control(*job.call)) return 0;
-  give_back(job);
+  {
+    const std::lock_guard lock{loop_mutex_};
+    if (!note_start(operation, job)) return refuse(job);
+    if (client_.start_control(*job.call)) return 0;
+    give_back(job);
+  }
   plan.no_wait = no_wait;
   plan.no_path_is_eio = false;
   return submit(operation, plan);
 }
 
-/// A job for the operation, which may be started.
+/// A job for the operation, which may be started: note_start().
 Submissions::Job& Submissions::begin(rtrs_operation& operation, CallPlan& plan,
                                      CallOperation::Start* started) {
   Job& job = take_job();
@@ -110,16 +114,29 @@ Submissions::Job& Submissions::begin(rtrs_operation& operation, CallPlan& plan,
   }
   job.on_control = false;
   job.begin(plan, started);
-  const std::lock_guard lock{mutex_};
-  job.operation = &operation;
   return job;
 }
 
+/// With loop_mutex_, as the start that follows. False: the door is shut.
+bool Submissions::note_start(rtrs_operation& operation, Job& job) {
+  if (door_.is_shut()) return false;
+  const std::lock_guard lock{mutex_};
+  job.operation = &operation;
+  return true;
+}
+
+int Submissions::refuse(Job& job) {
+  slots_.give_back(job.slot);
+  give_back(job);
+  return ECANCELED;
+}
+
 /// From here on the job may end at any time.
-int Submissions::start(Job& job, const CallOperation::Start& started) {
+int Submissions::start(rtrs_operation& operation, Job& job, const CallOperation::Start& started) {
   bool look = false;
   {
     const std::lock_guard lock{loop_mutex_};
+    if (!note_start(operation, job)) return refuse(job);
     loop_->start(job.job);
     loop_->flush();
     look = started.ended || has_unsent();
@@ -150,7 +167,20 @@ int Submissions::cancel(rtrs_operation& operation) {
 
 /// False: it has ended, and that will be told.
 bool Submissions::give_up(Job& job) {
+  if (job.given_up) return false;
   return job.on_control ? client_.cancel_control(*job.call) : loop_->cancel(job.job);
+}
+
+/// The jobs under way, for tell_all(), but for those that are about to end.
+LaneLoop::Job* Submissions::give_up_all() {
+  const std::scoped_lock lock{loop_mutex_, mutex_};
+  LaneLoop::Job* first = nullptr;
+  for (const auto& job : jobs_) {
+    if (job->operation == nullptr || !give_up(*job)) continue;
+    job->given_up = true;
+    job->job.next = std::exchange(first, &job->job);
+  }
+  return first;
 }
 
 int Submissions::next(rtrs_operation** operations, int count) {
@@ -164,6 +194,7 @@ int Submissions::next(rtrs_operation** operations, int count) {
   }
   if (done_head_ == nullptr) {
     done_tail_ = nullptr;
+    if (over_) return taken != 0 ? taken : -1;
     eventfd_t ignored;
     eventfd_read(done_signal_, &ignored);
   }
@@ -220,7 +251,19 @@ void Submissions::run() {
     }
     tell_all(ended);
     tell_all(take_control_ended());
+    if (door_.is_shut()) give_up_for_good();
   }
+}
+
+/// The door is shut: nobody starts any more. What is about to end wakes the thread once more.
+void Submissions::give_up_for_good() {
+  tell_all(give_up_all());
+  const std::lock_guard lock{mutex_};
+  if (over_ ||
+      std::ranges::any_of(jobs_, [](const auto& job) { return job->operation != nullptr; }))
+    return;
+  over_ = true;
+  eventfd_write(done_signal_, 1);
 }
 
 /// On the background thread of the client. The job may be used again as soon as it is in the list.
@@ -254,7 +297,7 @@ void Submissions::tell_all(LaneLoop::Job* ended) {
 void Submissions::end(Job& job) {
   rtrs_operation& operation = *job.operation;
   const bool refused = job.call->refused();
-  int error = job.call->error();
+  int error = job.given_up ? ECANCELED : job.call->error();
   if (error == EIO && job.call->in_doubt() && !client_.alive()) error = ENOTRECOVERABLE;
   const std::uint64_t length = job.call->answer_length();
   void* const answer = error == 0 ? job.owned.take() : nullptr;

@@ -15,6 +15,7 @@
 #include "rdma/client.hpp"
 #include "rdma/library/call_operation.hpp"
 #include "rdma/library/call_slots.hpp"
+#include "rdma/library/door.hpp"
 #include "rdma/library/include/rtrs.h"
 
 namespace rtrs::library {
@@ -32,21 +33,24 @@ inline bool asks(const rtrs_operation& operation) {
 /// Threads: any, but the destructor, which waits for the thread.
 class Submissions {
  public:
-  /// Client and slots must outlive it. Throws when the system has no descriptors or threads left.
-  Submissions(Client& client, CallSlots& slots);
+  /// All must outlive it. Throws when the system has no descriptors or threads left.
+  Submissions(Client& client, CallSlots& slots, const Door& door);
   /// Operations under way end with ECANCELED.
   ~Submissions();
   Submissions(const Submissions&) = delete;
   Submissions& operator=(const Submissions&) = delete;
 
-  /// Errors: EAGAIN (refused at once), then nothing is told.
+  /// Errors: EAGAIN (refused at once), ECANCELED (the door is shut); then nothing is told.
   int submit(rtrs_operation& operation, CallPlan plan);
   /// The same on the control connection, behind what was submitted there before.
   int submit_control(rtrs_operation& operation, CallPlan plan);
   /// Errors: ENOENT.
   int cancel(rtrs_operation& operation);
-  /// Readable while next() has something.
+  /// The door is shut: operations under way end with ECANCELED soon.
+  void end_all() const { wake(); }
+  /// Readable while next() returns something else than 0.
   int descriptor() const { return done_signal_; }
+  /// -1: the door is shut, and none is left.
   int next(rtrs_operation** operations, int count);
 
   /// The caller is inside rtrs_operation::done.
@@ -57,8 +61,12 @@ class Submissions {
 
   void run();
   Job& begin(rtrs_operation& operation, CallPlan& plan, CallOperation::Start* started);
-  int start(Job& job, const CallOperation::Start& started);
+  int start(rtrs_operation& operation, Job& job, const CallOperation::Start& started);
+  bool note_start(rtrs_operation& operation, Job& job);
+  int refuse(Job& job);
   bool give_up(Job& job);
+  LaneLoop::Job* give_up_all();
+  void give_up_for_good();
   static void on_control_ended(void* context);
   LaneLoop::Job* take_control_ended();
   void tell_all(LaneLoop::Job* ended);
@@ -71,6 +79,7 @@ class Submissions {
 
   Client& client_;
   CallSlots& slots_;
+  const Door& door_;
   std::mutex loop_mutex_;  ///< guards loop_, but for the sleep in poll(2)
   std::unique_ptr<LaneLoop> loop_;
   std::vector<pollfd> descriptors_;  ///< of has_unsent()
@@ -87,6 +96,7 @@ class Submissions {
   std::vector<Job*> idle_;
   rtrs_operation* done_head_ = nullptr;  ///< linked by private_data
   rtrs_operation* done_tail_ = nullptr;
+  bool over_ = false;  ///< the door is shut, and every operation has been told of
 
   std::thread thread_;
 };

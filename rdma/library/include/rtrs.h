@@ -162,8 +162,9 @@ struct rtrs_path {
 RTRS_API rtrs_client *rtrs_connect(const char *uri, const struct rtrs_client_options *options,
                                    struct rtrs_error *error);
 /* Ends what runs: calls of other threads end with ECANCELED within 250 ms (carried out once, or not
- * at all), and so does every call that follows. Only rtrs_disconnect() may follow for certain. NULL
- * does nothing. Threads: any. */
+ * at all), and so does every call that follows. Operations that have not ended end with ECANCELED,
+ * too, and are reported. rtrs_next(), rtrs_cancel(), rtrs_fd() and rtrs_unregister_memory() work as
+ * before until rtrs_disconnect(). NULL does nothing. Threads: any, also in `done`. */
 RTRS_API void rtrs_shutdown(rtrs_client *client);
 /* Ends what runs as rtrs_shutdown() does, waits until all calls have returned, and frees the client.
  * Operations that have not ended end with ECANCELED. Threads: any, but not in `done`; nobody may
@@ -195,16 +196,18 @@ RTRS_API int rtrs_ask(rtrs_client *client, const void *message, size_t message_l
 RTRS_API void rtrs_free(void *memory);
 
 /* Sends a request; its end is reported by `done` or rtrs_next(). Waits for a permit as rtrs_call()
- * does. Errors: EAGAIN (RTRS_NOWAIT), EINVAL, EMSGSIZE; the operation is the caller's then.
- * Threads: any. */
+ * does. Errors: EAGAIN (RTRS_NOWAIT), EINVAL, EMSGSIZE, ECANCELED (rtrs_shutdown()); the operation
+ * is the caller's then. Threads: any. */
 RTRS_API int rtrs_submit(rtrs_client *client, struct rtrs_operation *operation);
 /* Cancels an operation, which may be carried out all the same, once. 0: it is the caller's again,
  * and its end will not be reported. ENOENT: it has ended, and that is reported. Threads: any. */
 RTRS_API int rtrs_cancel(rtrs_client *client, struct rtrs_operation *operation);
-/* Readable while rtrs_next() has something to return. Belongs to the client. -1: errno says why,
- * EAGAIN (the system has no descriptor or thread left) or RTRS_FORKED. */
+/* Readable while rtrs_next() returns something else than 0. Belongs to the client. -1: errno says
+ * why, EAGAIN (the system has no descriptor or thread left), ECANCELED (shut down before the first
+ * operation) or RTRS_FORKED. Threads: any. */
 RTRS_API int rtrs_fd(rtrs_client *client);
-/* Stores up to `count` ended operations and returns their number. Does not wait. */
+/* Stores up to `count` ended operations and returns their number. Does not wait. -1 with errno
+ * ECANCELED: the client was shut down, and none is left. Threads: any. */
 RTRS_API int rtrs_next(rtrs_client *client, struct rtrs_operation **operations, int count);
 
 /* Lets requests use this memory without a copy over RDMA: `out` is sent from it, `in` is received
@@ -217,7 +220,8 @@ RTRS_API int rtrs_next(rtrs_client *client, struct rtrs_operation **operations, 
  * Threads: any. */
 RTRS_API int rtrs_register_memory(rtrs_client *client, void *memory, size_t length,
                                   struct rtrs_error *error);
-/* No request that uses it may be under way. Errors: ENOENT. Threads: any. */
+/* No request that uses it may be under way. Errors: ENOENT. Threads: any, also after
+ * rtrs_shutdown(). */
 RTRS_API int rtrs_unregister_memory(rtrs_client *client, void *memory, size_t length);
 
 RTRS_API void rtrs_client_limits(rtrs_client *client, struct rtrs_limits *limits);

@@ -164,12 +164,16 @@ class Client {
     submitted->told = std::move(done);
     return hand_over(std::move(submitted));
   }
+  /// Errors: -1, see rtrs_fd().
   int descriptor() { return rtrs_fd(client_.get()); }
-  /// Calls `done` of all enqueued operations that have ended. Returns their number.
+  /// Calls `done` of all enqueued operations that have ended. Returns their number. After
+  /// shutdown() the descriptor stays readable: 0 with a client that is not alive() says then that
+  /// none is left.
   std::size_t run_ended() {
     std::array<rtrs_operation*, 64> ended;
     std::size_t told = 0;
-    while (const int count = rtrs_next(client_.get(), ended.data(), int{ended.size()})) {
+    int count = 0;
+    while ((count = rtrs_next(client_.get(), ended.data(), int{ended.size()})) > 0) {
       for (int i = 0; i < count; ++i, ++told) tell(*ended[i]);
     }
     return told;
@@ -219,6 +223,7 @@ class Client {
   int set_policy(const char* policy) { return rtrs_set_policy(client_.get(), policy); }
 
   /// Calls of all threads end with ECANCELED within 250 ms, and so does every one that follows.
+  /// Operations that have not ended do so, too: their `done` is called as for every other end.
   void shutdown() { rtrs_shutdown(client_.get()); }
   bool alive() const { return rtrs_client_alive(client_.get()) != 0; }
   rtrs_client* get() const { return client_.get(); }

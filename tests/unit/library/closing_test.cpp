@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Clients that are closed, never made, or lose a thread while others use them.
 #include <doctest/doctest.h>
+#include <poll.h>
 #include <pthread.h>
 
 #include <cerrno>
+#include <chrono>
 #include <condition_variable>
 #include <functional>
 #include <future>
@@ -104,6 +106,87 @@ TEST_CASE("a thread that waits for a permit ends when its client is closed") {
   rtrs_shutdown(client->client);
   CHECK(submitting.get() == ECANCELED);
   client.reset();
+}
+
+/// Waits for the end of an operation as the tutorial does. Null: the client was shut down, and none
+/// is left.
+rtrs_operation* await_end(rtrs_client* client) {
+  rtrs_operation* ended = nullptr;
+  pollfd wait{rtrs_fd(client), POLLIN, 0};
+  while (true) {
+    const int count = rtrs_next(client, &ended, 1);
+    if (count == 1) return ended;
+    if (count != 0) {
+      CHECK(errno == ECANCELED);
+      return nullptr;
+    }
+    REQUIRE(poll(&wait, 1, 10'000) == 1);
+  }
+}
+
+TEST_CASE("a thread that polls for ends gets all of them when its client is shut down") {
+  std::vector<rtrs_operation> operations(4);
+  operations[1].flags = RTRS_CONTROL;
+  operations[2].most = 4096;
+  std::promise<int> told;
+  Holding holding;
+  TestClient client{holding.server};
+  operations[3].context = &told;
+  operations[3].done = [](rtrs_operation* operation) {
+    static_cast<std::promise<int>*>(operation->context)->set_value(operation->error);
+  };
+  for (rtrs_operation& operation : operations) {
+    operation.size = sizeof(operation);
+    operation.error = -1;
+    REQUIRE(rtrs_submit(client.client, &operation) == 0);
+  }
+  holding.await(operations.size());
+  auto polling = std::async(std::launch::async, [&] {
+    std::vector<int> errors;
+    while (const rtrs_operation* ended = await_end(client.client)) errors.push_back(ended->error);
+    return errors;
+  });
+  rtrs_shutdown(client.client);
+  CHECK(polling.get() == std::vector<int>(3, ECANCELED));
+  auto end = told.get_future();
+  REQUIRE(end.wait_for(std::chrono::seconds{10}) == std::future_status::ready);
+  CHECK(end.get() == ECANCELED);
+  CHECK(rtrs_cancel(client.client, operations.data()) == ENOENT);
+  CHECK(await_end(client.client) == nullptr);  // and so it stays
+}
+
+TEST_CASE("a thread that polls for ends learns of the shutdown when nothing is under way") {
+  TestServer server{echo};
+  TestClient client{server};
+  SUBCASE("it polls already") {
+    std::promise<void> begun;
+    auto polling = std::async(std::launch::async, [&] {
+      pollfd wait{rtrs_fd(client.client), POLLIN, 0};
+      begun.set_value();
+      CHECK(poll(&wait, 1, 10'000) == 1);
+      return await_end(client.client) == nullptr;
+    });
+    begun.get_future().wait();
+    rtrs_shutdown(client.client);
+    CHECK(polling.get());
+  }
+  SUBCASE("it has submitted nothing, and asks then") {
+    rtrs_shutdown(client.client);
+    rtrs_operation* ended = nullptr;
+    CHECK(rtrs_next(client.client, &ended, 1) == -1);
+    CHECK(errno == ECANCELED);
+  }
+}
+
+TEST_CASE("memory can be unregistered when its client is shut down") {
+  TestServer server{echo};
+  TestClient client{server};
+  std::string memory(4096, '?');
+  REQUIRE(rtrs_register_memory(client.client, memory.data(), memory.size(), nullptr) == 0);
+  rtrs_shutdown(client.client);
+  CHECK(rtrs_unregister_memory(client.client, memory.data(), memory.size()) == 0);
+  CHECK(rtrs_unregister_memory(client.client, memory.data(), memory.size()) == ENOENT);
+  CHECK(rtrs_register_memory(client.client, memory.data(), memory.size(), nullptr) == ECANCELED);
 }
 
 TEST_CASE("a client, server or brick that is none is an error") {

@@ -88,6 +88,30 @@ TEST_CASE("calls of other threads end when their client is shut down") {
   client.reset();
 }
 
+TEST_CASE("a thread that polls is told of all ends when its client is shut down") {
+  std::promise<rtrs::Request> came;
+  auto server = rtrs::Server::listen(
+      "rtrs+tcp://127.0.0.1:0", [&](rtrs::Request request) { came.set_value(std::move(request)); });
+  REQUIRE(server);
+  rtrs::Client client = client_of(*server);
+  int error = -1;
+  REQUIRE(client.enqueue("m", {}, {}, [&](int end, std::size_t) { error = end; }) == 0);
+  std::optional<rtrs::Request> held{came.get_future().get()};
+  auto polling = std::async(std::launch::async, [&] {
+    std::size_t told = 0;
+    while (true) {
+      pollfd wait{client.descriptor(), POLLIN, 0};
+      if (poll(&wait, 1, 10'000) != 1) return told + 1000;
+      const std::size_t count = client.run_ended();
+      if (count == 0 && !client.alive()) return told;
+      told += count;
+    }
+  });
+  client.shutdown();
+  CHECK(polling.get() == 1);
+  CHECK(error == ECANCELED);
+}
+
 TEST_CASE("what is submitted is told of on another thread") {
   rtrs::Server server = echo_server();
   rtrs::Client client = client_of(server);
