@@ -3,7 +3,6 @@
 import ctypes as c
 import errno
 import os
-import threading
 
 from . import _abi
 
@@ -29,61 +28,25 @@ def closed(what):
     return RtrsError(errno.EBADF, f"the {what} is closed")
 
 
-class Handle:
-    """A client of the library, which any thread may use until it is closed. It is not freed before
-    the last user has left; then `freed` is called. `with` gives its address, or raises EBADF.
+class Handle(c.c_void_p):
+    """A client of the library, as an argument of its functions. Who uses it holds a reference, and
+    the client is freed with the last one; then `freed` is called.
 
-    What is done with its lists Python does at once, whatever other threads do.
+    Functions that wait keep it in no variable, for the traceback of an exception would keep that.
     """
 
     def __init__(self, address, freed):
+        super().__init__(address)
         self._tell_freed = freed
-        self._open = [address]
-        self._to_free = [address]
-        self._inside = []  # threads
-        self._freed = threading.Event()
         self._process = os.getpid()
 
-    def __enter__(self):
-        self._inside.append(threading.get_ident())
+    def __del__(self):
+        if self._process != os.getpid():
+            return  # a child of fork() frees nothing
         try:
-            return self._open[0]
-        except IndexError:
-            self.__exit__()
-            raise closed("client") from None
-
-    def __exit__(self, *_):
-        self._inside.remove(threading.get_ident())
-        if not self._open:
-            self._free()
-
-    @property
-    def closed(self):
-        return not self._open
-
-    def close(self):
-        """Ends the calls of other threads, and waits for them. One of this thread, which a signal has
-        interrupted, ends later."""
-        try:
-            library.rtrs_shutdown(self._open.pop())
-        except IndexError:
-            pass  # another thread closes it, or has done so
-        if os.getpid() != self._process:
-            return  # a child of fork() waits for nobody, and frees nothing
-        self._free()
-        if threading.get_ident() not in self._inside:
-            self._freed.wait()
-
-    def _free(self):
-        if self._inside:
-            return  # who leaves last does it
-        try:
-            address = self._to_free.pop()
-        except IndexError:
-            return
-        library.rtrs_disconnect(address)
-        self._tell_freed()
-        self._freed.set()
+            library.rtrs_disconnect(self)
+        finally:
+            self._tell_freed()
 
 
 def encoded(options):
@@ -132,6 +95,10 @@ class Vectors:
             self._held.append(view)
             self.array[place] = _abi.IoVec(view.buf, view.len)
         self.count = len(objects)
+
+    def first(self):
+        """Address and length."""
+        return self.array[0].base, self.array[0].length
 
     def close(self):
         while self._held:

@@ -5,9 +5,11 @@ import contextlib
 import ctypes as c
 import errno
 import functools
+import os
 
 from . import _abi
-from ._buffers import Handle, RtrsError, Vectors, answer_of, encoded, failure, library, words
+from ._buffers import (Handle, RtrsError, Vectors, answer_of, closed, encoded, failure, library,
+                       words)
 
 MOST = 1 << 20  # bytes of an answer, unless one says so
 
@@ -34,8 +36,10 @@ def _forget_answer(operation):
     library.rtrs_free(address)
 
 
-def _end_all(waiting):
-    """Ends the tasks whose operations ended with the client."""
+def _end_all(waiting, registered):
+    """Ends the tasks whose operations ended with the client, and gives back its memory."""
+    while registered:
+        registered.pop().close()
     while waiting:
         _, (operation, source, target, done) = waiting.popitem()
         source.close()
@@ -54,10 +58,21 @@ class Client:
                                       c.byref(error))
         if not client:
             raise failure(error.code, error.text.decode())
+        self._process = os.getpid()
         self._loop = None
         self._turns = None  # of what goes over the control connection, on self._loop
+        self._watched = {}  # loop -> its descriptor
         self._waiting = {}  # address of an operation -> what must live as long as it
-        self._handle = Handle(client, functools.partial(_end_all, self._waiting))
+        self._registered = []  # buffers
+        self._handle = Handle(client, functools.partial(_end_all, self._waiting, self._registered))
+
+    @property
+    def _client(self):
+        """The handle, or EBADF."""
+        handle = self._handle
+        if handle is None:
+            raise closed("client")
+        return handle
 
     def call(self, message, out=None, into=None, room=0, flags=0):
         """Sends a request and waits. Returns the answer: bytes when `room` says how long it may
@@ -65,9 +80,9 @@ class Client:
         message = words(message)
         buffer = bytearray(room) if into is None else into
         length = c.c_size_t()
-        with self._handle as client, Vectors(out) as source, Vectors(buffer, writable=True) as target:
+        with Vectors(out) as source, Vectors(buffer, writable=True) as target:
             count = target.count if into is not None or room else 0
-            error = library.rtrs_call(client, message, len(message), source.array,
+            error = library.rtrs_call(self._client, message, len(message), source.array,
                                       source.count, target.array, count, c.byref(length), flags)
         if error:
             raise failure(error)
@@ -77,8 +92,8 @@ class Client:
         """Sends a request and waits. Returns the answer as bytes, of any length up to `most`."""
         message = words(message)
         memory, length = c.c_void_p(), c.c_size_t()
-        with self._handle as client, Vectors(out) as source:
-            error = library.rtrs_ask(client, message, len(message), source.array, source.count,
+        with Vectors(out) as source:
+            error = library.rtrs_ask(self._client, message, len(message), source.array, source.count,
                                      most, c.byref(memory), c.byref(length), flags)
         if error:
             raise failure(error)
@@ -117,20 +132,19 @@ class Client:
         try:
             await done
         except asyncio.CancelledError:
-            if self._cancelled(operation):
-                self._take_back(operation)
-            elif c.addressof(operation) not in self._waiting:
-                _forget_answer(operation)  # it has ended, and nobody will look
+            self._cancel(operation)
             raise
         if operation.error:
             raise failure(operation.error)
 
-    def _cancelled(self, operation):
-        try:
-            with self._handle as client:
-                return library.rtrs_cancel(client, operation) == 0
-        except RtrsError:
-            return False  # close() ends it
+    def _cancel(self, operation):
+        with contextlib.suppress(RtrsError):  # close() ends it
+            client = self._client  # which is not freed meanwhile
+            if library.rtrs_cancel(client, operation) == 0:
+                self._take_back(operation)
+                return
+        if c.addressof(operation) not in self._waiting:
+            _forget_answer(operation)  # it has ended, and nobody will look
 
     async def _submit(self, held, flags):
         if not flags & _abi.CONTROL:
@@ -148,34 +162,54 @@ class Client:
     def _try(self, held):
         """When it has been taken it is the library's until _ended(), close(), or a cancellation that
         comes in time."""
-        operation = held[0]
-        with self._handle as client:
-            self._waiting[c.addressof(operation)] = held
-            error = library.rtrs_submit(client, operation)
-            if error:
-                del self._waiting[c.addressof(operation)]
-            return error
+        client, operation = self._client, held[0]
+        self._waiting[c.addressof(operation)] = held
+        error = library.rtrs_submit(client, operation)
+        if error:
+            del self._waiting[c.addressof(operation)]
+        return error
 
     def _watch(self, loop):
+        """Each loop has a descriptor of its own, which outlives the client: only the loop's thread
+        ends its watch, when close() on another thread has made the descriptor readable."""
         if self._loop is loop:
             return
-        with self._handle as client:
-            descriptor = library.rtrs_fd(client)
-            if descriptor < 0:
-                raise failure(c.get_errno())
-            if self._loop is not None and not self._loop.is_closed():
-                self._loop.remove_reader(descriptor)
-            loop.add_reader(descriptor, self._ended)
-            self._loop = loop
-            self._turns = asyncio.Lock()
+        client = self._client  # which is not freed meanwhile
+        descriptor = library.rtrs_fd(client)
+        if descriptor < 0:
+            del client
+            raise failure(c.get_errno())
+        if loop not in self._watched:
+            self._watched[loop] = os.dup(descriptor)
+            loop.add_reader(self._watched[loop], self._ended, loop)
+        if self._loop is not None:
+            self._stop_watching(self._loop)
+        self._loop = loop
+        self._turns = asyncio.Lock()
 
-    def _ended(self):
+    def _stop_watching(self, loop):
+        """Does nothing while the loop runs on another thread."""
+        if self._process != os.getpid():
+            return  # a child of fork() has its parent's loop, and would take the reader from the parent
+        if loop.is_running() and loop is not asyncio._get_running_loop():
+            return
+        descriptor = self._watched.pop(loop, None)
+        if descriptor is None:
+            return
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            loop.remove_reader(descriptor)
+        os.close(descriptor)
+
+    def _ended(self, loop):
         operations = (c.POINTER(_abi.Operation) * 64)()
-        with contextlib.suppress(RtrsError), self._handle as client:
-            while count := library.rtrs_next(client, operations, 64):
+        try:
+            client = self._client  # which is not freed meanwhile
+            while (count := library.rtrs_next(client, operations, 64)) > 0:
                 for place in range(count):
                     operation = operations[place].contents
                     _tell(operation, self._take_back(operation))
+        except RtrsError:
+            self._stop_watching(loop)
 
     def _take_back(self, operation):
         _, source, target, done = self._waiting.pop(c.addressof(operation))
@@ -187,24 +221,33 @@ class Client:
     def registered(self, memory):
         """Within it, calls use this writable buffer, or parts of it, without a copy, over RDMA, too.
         The server can write all of it meanwhile."""
-        with Vectors(memory, writable=True) as held:
-            address, length = held.array[0].base, held.array[0].length
-            error = _abi.Error()
-            with self._handle as client:
-                if library.rtrs_register_memory(client, address, length, c.byref(error)):
-                    raise failure(error.code, error.text.decode())
-            try:
-                yield memory
-            finally:
-                if not self._handle.closed:  # close() has done it, too
-                    with self._handle as client:
-                        library.rtrs_unregister_memory(client, address, length)
+        held = self._register(memory)
+        try:
+            yield memory
+        finally:
+            self._unregister(held)
+
+    def _register(self, memory):
+        client, held, error = self._client, Vectors(memory, writable=True), _abi.Error()
+        if library.rtrs_register_memory(client, *held.first(), c.byref(error)):
+            del client
+            held.close()
+            raise failure(error.code, error.text.decode())
+        self._registered.append(held)
+        return held
+
+    def _unregister(self, held):
+        """That of a closed client stays where it is until the client is freed."""
+        with contextlib.suppress(RtrsError):
+            client = self._client  # which is not freed meanwhile
+            library.rtrs_unregister_memory(client, *held.first())
+            self._registered.remove(held)
+            held.close()
 
     def paths(self):
         """A list of dictionaries with the fields of rtrs_path: each path as it is now."""
         paths = (_abi.Path * 16)(*(_abi.Path() for _ in range(16)))
-        with self._handle as client:
-            count = min(library.rtrs_client_paths(client, paths, len(paths)), len(paths))
+        count = min(library.rtrs_client_paths(self._client, paths, len(paths)), len(paths))
         return [{"address": path.address.decode(), "connected": bool(path.connected),
                  "in_use": bool(path.in_use), "requests": path.requests,
                  "in_flight": path.in_flight, "latency_ns": path.latency_ns}
@@ -219,14 +262,12 @@ class Client:
 
     def _change(self, function, path):
         error = _abi.Error()
-        with self._handle as client:
-            if function(client, path.encode(), c.byref(error)):
-                raise failure(error.code, error.text.decode())
+        if function(self._client, path.encode(), c.byref(error)):
+            raise failure(error.code, error.text.decode())
 
     def set_policy(self, policy):
         """"min-inflight", "round-robin" or "min-latency"."""
-        with self._handle as client:
-            error = library.rtrs_set_policy(client, policy.encode())
+        error = library.rtrs_set_policy(self._client, policy.encode())
         if error:
             raise failure(error, f"'{policy}' is no policy: choose min-inflight, round-robin or "
                           "min-latency" if error == errno.EINVAL else None)
@@ -235,31 +276,25 @@ class Client:
     def limits(self):
         """(requests in flight, bytes in one message)."""
         limits = _abi.Limits()
-        with self._handle as client:
-            library.rtrs_client_limits(client, limits)
+        library.rtrs_client_limits(self._client, limits)
         return limits.queue_depth, limits.max_io_size
 
     @property
     def alive(self):
         """False when the session is over for good, or closed."""
         try:
-            with self._handle as client:
-                return bool(library.rtrs_client_alive(client))
+            return bool(library.rtrs_client_alive(self._client))
         except RtrsError:
             return False
 
     def close(self):
         """Ends what runs, also of other threads and tasks, with ECANCELED: it was carried out once, or
-        not at all. Does nothing the second time."""
-        self._stop_watching()
-        self._handle.close()
-
-    def _stop_watching(self):
-        with contextlib.suppress(RtrsError), self._handle as client:
-            descriptor = library.rtrs_fd(client) if self._loop is not None else -1
-            # A child of fork() has its parent's loop, and would take the reader from the parent.
-            if descriptor >= 0 and not self._loop.is_closed():
-                self._loop.remove_reader(descriptor)
+        not at all. Does not wait for other threads: the client is gone when the last of their calls
+        has returned. Does nothing the second time."""
+        library.rtrs_shutdown(self._handle)
+        self._handle = None
+        for loop in list(self._watched):
+            self._stop_watching(loop)
 
     def __enter__(self):
         return self
@@ -268,5 +303,5 @@ class Client:
         self.close()
 
     def __del__(self):
-        if getattr(self, "_handle", None):
+        if hasattr(self, "_handle"):
             self.close()

@@ -7,11 +7,13 @@ import gc
 import os
 import pathlib
 import signal
+import sys
 import tempfile
 import threading
 import time
 import traceback
 import unittest
+from unittest import mock
 
 import rtrs
 from forwarder import Cable
@@ -521,9 +523,159 @@ class Closing(unittest.IsolatedAsyncioTestCase):
         finally:
             signal.signal(signal.SIGUSR1, before)
 
-    def test_memory_may_be_registered_while_its_client_is_closed(self):
-        with self.client.registered(bytearray(4096)):
+    def replaced(self, name, function):
+        """Within it, the library has function(real, *arguments) for one of its own."""
+        library = rtrs._buffers.library
+        real = getattr(library, name)
+        return mock.patch.object(library, name, lambda *arguments: function(real, *arguments))
+
+    def test_a_signal_may_close_what_is_being_closed(self):
+        def disconnect(real, client):
+            signal.raise_signal(signal.SIGUSR1)
+            real(client)
+            signal.raise_signal(signal.SIGUSR1)
+
+        def late(*_):
+            raise TimeoutError("close() hangs")
+
+        before = [(number, signal.signal(number, handler)) for number, handler in
+                  ((signal.SIGUSR1, lambda *_: self.client.close()), (signal.SIGALRM, late))]
+        try:
+            signal.alarm(20)
+            with self.replaced("rtrs_disconnect", disconnect):
+                self.client.close()
+        finally:
+            signal.alarm(0)
+            for number, handler in before:
+                signal.signal(number, handler)
+        self.fails(errno.EBADF, self.client.ask, "m")
+
+    def test_a_client_is_not_freed_while_somebody_closes_it(self):
+        order = []
+
+        def shutdown(real, client):
+            thread = threading.Thread(target=lambda: self.client.alive)
+            thread.start()
+            thread.join()
+            order.append("shutdown")
+            if "disconnect" not in order:
+                real(client)
+
+        def disconnect(real, client):
+            order.append("disconnect")
+            real(client)
+
+        with self.replaced("rtrs_shutdown", shutdown), self.replaced("rtrs_disconnect", disconnect):
             self.client.close()
+        self.assertEqual(order, ["shutdown", "disconnect"])
+
+    def test_an_interrupt_in_a_call_leaves_nobody_inside(self):
+        freed = []
+
+        def disconnect(real, client):
+            freed.append(True)
+            real(client)
+
+        def ask(last):
+            """Interrupted in the line of the module that comes `last`. False: it has fewer."""
+            left = last
+
+            def trace(frame, event, _):
+                nonlocal left
+                if frame.f_globals.get("__package__") != "rtrs":
+                    return None
+                if event == "line":
+                    left -= 1
+                    if left < 0:
+                        raise KeyboardInterrupt
+                return trace
+
+            sys.settrace(trace)
+            try:
+                client.ask("m")
+            except KeyboardInterrupt:
+                return True
+            finally:
+                sys.settrace(None)
+            return False
+
+        with self.replaced("rtrs_disconnect", disconnect):
+            interrupted = True
+            for count in range(1000):
+                client = rtrs.Client(f"rtrs+tcp://127.0.0.1:{self.server.port}")
+                interrupted = ask(count)
+                client.close()
+                self.assertEqual(len(freed), count + 1)
+                if not interrupted:
+                    break
+        self.assertFalse(interrupted)
+        self.assertGreater(count, 10)
+
+    def test_memory_may_be_registered_while_its_client_is_closed(self):
+        memory = bytearray(4096)
+        with self.client.registered(memory):
+            self.client.close()
+        memory.append(0)
+
+    def test_memory_stays_until_the_last_call_has_left_its_closed_client(self):
+        inside, leave = threading.Event(), threading.Event()
+
+        def ask(real, *arguments):
+            inside.set()
+            leave.wait(20)
+            return real(*arguments)
+
+        memory = bytearray(4096)
+        with self.replaced("rtrs_ask", ask):
+            threads = [threading.Thread(target=self.fails, args=(errno.ECANCELED, self.client.ask, "m")),
+                       threading.Thread(target=self.client.close)]
+            threads[0].start()
+            inside.wait(20)
+            try:
+                with self.client.registered(memory):
+                    threads[1].start()
+                    while self.client.alive:
+                        time.sleep(0.001)
+                    while not self.closed():
+                        time.sleep(0.001)
+                self.assertRaises(BufferError, memory.append, 0)
+            finally:
+                leave.set()
+                for thread in threads:
+                    thread.join(20)
+        memory.append(0)
+
+    def closed(self):
+        try:
+            return self.client.paths() is None
+        except rtrs.RtrsError as error:
+            return error.errno == errno.EBADF
+
+    async def test_only_its_own_thread_changes_an_event_loop(self):
+        loop, removals = asyncio.get_running_loop(), []
+        real = loop.remove_reader
+
+        def remove_reader(descriptor):
+            removals.append(threading.get_ident())
+            return real(descriptor)
+
+        await self.client.ask_async("m")
+        with mock.patch.object(loop, "remove_reader", remove_reader):
+            await asyncio.to_thread(self.client.close)
+            for _ in range(20_000):
+                if removals:
+                    break
+                await asyncio.sleep(0.001)
+        self.assertEqual(removals, [threading.get_ident()])
+
+    def test_a_client_is_closed_although_its_event_loop_is(self):
+        loop = asyncio.new_event_loop()
+        loop.run_until_complete(self.client.ask_async("m"))
+        error = RuntimeError("Event loop is closed")
+        with mock.patch.object(loop, "remove_reader", mock.Mock(side_effect=error)):
+            self.client.close()
+        self.fails(errno.EBADF, self.client.ask, "m")
+        loop.close()
 
     def test_a_server_serves_until_it_is_closed_whoever_has_it(self):
         port = rtrs.Server(SERVER, lambda request: request.data).port
