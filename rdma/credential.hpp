@@ -7,8 +7,9 @@
 namespace rtrs {
 
 /// The beginning of such a name, credential:NAME, where TlsKeys has the name of a file or
-/// directory. What LoadCredential=NAME:DIRECTORY hands over is a directory. Source:
-/// systemd.exec(5), CREDENTIALS.
+/// directory. It is a directory if LoadCredential=NAME:DIRECTORY hands it over.
+///
+/// Source: systemd.exec(5), CREDENTIALS.
 inline constexpr std::string_view kCredential = "credential:";
 
 }  // namespace rtrs

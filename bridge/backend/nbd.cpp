@@ -159,7 +159,7 @@ void probe(NbdShared& shared, nbd_handle* h, bool read_only) {
   info.uuid = uuid_of(shared.uri);
 }
 
-/// Whoever wants to write learns it from the log, besides the clients that are refused.
+/// The log tells an operator who exports it for writing.
 void warn_of_read_only(const NbdShared& shared, const BackendOptions& options) {
   if (!shared.info.read_only || options.read_only || options.read_only_fallback || !shared.log)
     return;

@@ -32,7 +32,7 @@ std::string place_of(const std::string& path) {
   return std::string{directory} + '/' + name;
 }
 
-/// What to do when a file cannot be opened. A unit hides and forbids more than a shell does.
+/// Advice for a file that cannot be opened. A unit hides and forbids more than a shell does.
 std::string advice_for(int error, const std::string& path) {
   if (path.starts_with(kCredential)) {
     return " (systemd has handed over no credential of this name; look at LoadCredential= of the "

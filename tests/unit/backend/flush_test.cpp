@@ -28,7 +28,7 @@ namespace {
 
 constexpr std::uint64_t kSize = 1024 * 1024;
 
-/// Durable writes that threads make. What io_uring does is not seen here.
+/// Counts the durable writes that threads make. It does not see those of io_uring.
 struct OnThreads {
   /// Lets each wait until so many are under way.
   void gather(unsigned count) {

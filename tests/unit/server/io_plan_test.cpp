@@ -154,7 +154,7 @@ TEST_CASE("io: of a client without the extension, unknown flags change nothing")
     CHECK(zeroes.unknown_flags == flag);
     CHECK(linux_plan(kErase, 0, kIn, 0, 512).error == EOPNOTSUPP);
     CHECK(linux_plan(6, 0, kIn, 0, 512).error == EOPNOTSUPP);
-    // What is wrong without them stays wrong.
+    // Requests that are wrong without them stay wrong.
     CHECK(linux_plan(kRead | 0x200, 0, kOut, 4096, 4096).error == EINVAL);
     CHECK(linux_plan(kWrite, 0, kIn, 512, 4096).error == EINVAL);
     CHECK(linux_plan(kRead, kSectors, kOut, 512, 512).error == EIO);
