@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What only looks on, the control socket and the metrics, keeps no storage waiting.
+// The control socket and the metrics only look on: no storage waits for them.
 #pragma once
 
 #include <condition_variable>

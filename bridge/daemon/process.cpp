@@ -19,7 +19,7 @@ namespace rnbd {
 
 bool open_standard_streams() {
   for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
-    // What is said to nobody must not pass for written.
+    // A text that nobody gets must not pass for written.
     const int how = stream == STDOUT_FILENO ? O_RDONLY : O_RDWR;
     if (::fcntl(stream, F_GETFD) < 0 && ::open("/dev/null", how) != stream) return false;
   }

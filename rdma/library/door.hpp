@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Who is inside an object of the C interface while somebody closes it.
+// The callers inside an object of the C interface, which somebody may close meanwhile.
 #pragma once
 
 #include <pthread.h>
@@ -37,7 +37,7 @@ class Door {
     return 0;
   }
   void leave() {
-    // Whoever waits may destroy this at once; notify_all() uses no more than the address.
+    // The one that waits may destroy this at once; notify_all() uses no more than the address.
     if (state_.fetch_sub(1) == kShut + 1) state_.notify_all();
   }
   void shut() { state_.fetch_or(kShut); }
