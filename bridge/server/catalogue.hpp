@@ -163,7 +163,7 @@ class ExportCatalogue {
   /// The reason why a named export has no storage now.
   std::string trouble_of(std::string_view name) const;
 
-  /// Who opens nothing, whatever the rights say.
+  /// The clients that open nothing, whatever the rights say.
   EvictedClients& evicted() { return evicted_; }
   const EvictedClients& evicted() const { return evicted_; }
   /// The rights of a user on an export, or on the files of the search path, under this name.

@@ -25,7 +25,7 @@ struct EvictedClient {
 /// A client's proven name, or else `@` and the address that it comes from. "": there is neither.
 std::string who_is(const User& user);
 
-/// The clients that open nothing now. What they do have open is not its business.
+/// The clients that open nothing now. It does not know the devices that they have open.
 ///
 /// Threads: any.
 class EvictedClients {

@@ -93,11 +93,12 @@ tl::expected<Lease, int> StorageTable::lease(std::shared_ptr<Storage> storage,
   const std::lock_guard lock{mutex_};
   if (writes && geometry.read_only) return tl::unexpected(EROFS);
   const bool unclaimed = access.unclaimed && !RTRS_PLANTED(opening_claims);
-  if (writes && !unclaimed) {
-    if (const int error = reservations_.take(*storage, access)) return tl::unexpected(error);
-  }
-  ++storage->leases_;
+  // The step that may lack memory comes first: a writer that is counted has a lease.
   in_use_.insert(storage.get());
+  const int error = writes && !unclaimed ? reservations_.take(*storage, access) : 0;
+  if (error != 0 && storage->leases_ == 0) in_use_.erase(storage.get());
+  if (error != 0) return tl::unexpected(error);
+  ++storage->leases_;
   return Lease{*this, std::move(storage), geometry, access.mode, writes && unclaimed};
 }
 

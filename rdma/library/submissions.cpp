@@ -255,7 +255,7 @@ void Submissions::run() {
   }
 }
 
-/// The door is shut: nobody starts any more. What is about to end wakes the thread once more.
+/// The door is shut: nobody starts any more. Operations that are about to end wake the thread once more.
 void Submissions::give_up_for_good() {
   tell_all(give_up_all());
   const std::lock_guard lock{mutex_};

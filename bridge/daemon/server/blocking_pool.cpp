@@ -34,7 +34,7 @@ struct BlockingPool::Impl {
   boost::asio::thread_pool recorder{1};
   boost::asio::thread_pool watch{1};  ///< over the recorder
 
-  /// `work`, then `then` on the reactor. What needs its result has judged an exception already.
+  /// `work`, then `then` on the reactor. Users of its result have judged an exception already.
   static std::function<void()> both(rtrs::Reactor* reactor, std::function<void()> work,
                                     std::function<void()> then) {
     return [reactor, work = std::move(work), then = std::move(then)] {

@@ -10,7 +10,7 @@
 
 namespace rnbd {
 
-/// Who is out, until when, and what lets it in again.
+/// The clients that are out, until when, and the command that lets each in again.
 Json status_of_evicted(const EvictedClients& clients);
 
 /// The commands `evict`, `readmit`, `disconnect` and `drain` of the control socket.

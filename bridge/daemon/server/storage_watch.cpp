@@ -75,7 +75,7 @@ void StorageWatch::run(const std::stop_token& end) {
     woken_.wait_for(lock, end, kEvery, [] { return false; });
     if (end.stop_requested()) return;
     const auto now = steady_clock::now();
-    // What it lacks now it may have next time.
+    // A lack of memory now may be over next time.
     attempt([&] {
       for (const auto& line : standstills_.look(look_(), now - then)) {
         const rtrs::LogAbout about{

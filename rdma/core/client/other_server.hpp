@@ -10,7 +10,7 @@
 namespace rtrs {
 
 /// A path that was refused as another server's may have found the session's own server after a
-/// restart, which the other paths had not noticed. What comes over these may be late. So the
+/// restart, which the other paths had not noticed. Data of these may be late. So the
 /// refusal is believed when one of them has the answer to a heartbeat that was sent after it. Then
 /// the finding lasts until the path joins the session or the operator trusts it.
 ///

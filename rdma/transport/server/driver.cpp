@@ -139,7 +139,7 @@ bool ServerDriver::stop(Duration drain) {
 
 // ---- New connections, on reactor 0 -------------------------------------------------------------
 
-/// What a newcomer lacks is its own trouble.
+/// A newcomer for which something is lacking is refused alone.
 void ServerDriver::welcome(std::unique_ptr<Incoming> incoming, unsigned entrance) {
   try {
     let_in(incoming, entrance);
