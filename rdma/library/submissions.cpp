@@ -255,7 +255,8 @@ void Submissions::run() {
   }
 }
 
-/// The door is shut: nobody starts any more. Operations that are about to end wake the thread once more.
+/// The door is shut: nobody starts any more. Operations that are about to end wake the thread once
+/// more.
 void Submissions::give_up_for_good() {
   tell_all(give_up_all());
   const std::lock_guard lock{mutex_};

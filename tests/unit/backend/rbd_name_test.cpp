@@ -43,7 +43,8 @@ TEST_CASE("rbd: what lacks a part, or has one too many, is refused") {
 
 TEST_CASE("rbd: images are shared by servers, and nothing else is") {
   CHECK(rnbd::is_shared("rbd:pool/disk0"));
-  for (const char* text : {"/srv/rbd:pool", "file:/srv/disk0.img", "memory:1M", "nbd://host/rbd:"}) {
+  for (const char* text :
+       {"/srv/rbd:pool", "file:/srv/disk0.img", "memory:1M", "nbd://host/rbd:"}) {
     CAPTURE(text);
     CHECK_FALSE(rnbd::is_shared(text));
   }
