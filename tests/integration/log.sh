@@ -63,10 +63,10 @@ in_order() {
   local round
   for round in {1..20}; do
     status_of 1 "$server_program" --listen tcp:0.0.0.0:0 --export a=memory:1M \
-      --control "$PWD/missing/too/socket"
+      --control none --pid-file "$PWD/missing/too/pid"
     (($(wc -l <said) == 2)) || fail "not two lines, in round $round"
     sed -n 1p said | grep -q 'no authentication' || fail "the warning is not the first line"
-    sed -n 2p said | grep -q 'missing/too/socket' || fail "the error is not the last line"
+    sed -n 2p said | grep -q 'missing/too/pid' || fail "the error is not the last line"
   done
 }
 it "a start that fails: every line is there, in order" in_order

@@ -27,7 +27,11 @@ mount_own() { # HOST
   for name in run root srv; do mount --bind "$1/$name" "/$name"; done
 }
 rnbd-ctl() { $CTL "$@"; }
-scp() { cp -p "$1" "$CLIENT/${2#client:/}"; }
+ssh() { # client COMMAND... FILE
+  local command=("${@:2}")
+  command[-1]=$CLIENT${command[-1]}
+  "${command[@]}"
+}
 nbdkit() {
   local words=() word
   for word in "$@"; do
