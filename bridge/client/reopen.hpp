@@ -61,9 +61,9 @@ bool is_outdated(std::uint64_t was, std::uint64_t found);
 /// A server with an outdated record, and with no good one, is a clone of the right server, or was
 /// set back. The devices wait for the right one, unless the user has told to go on there.
 ///
-/// Errors:  ESTALE (all devices are lost for good with this one), EREMCHG (it is not the server),
-///          EPROTO (nonsense from the server), or the server's own. complaint() names the device
-///          and the reason.
+/// Errors:  ESTALE (all devices are lost for good with this one), EREMCHG (it is another server),
+///          EPROTO (nonsense). Others are the server's own. complaint() names the device and the
+///          reason.
 /// Threads: as rtrs::Operation; pure.
 /// Source:  docs/protocol.md, closing; RNBD messages.
 class ReopenOperation final : public rtrs::Operation {

@@ -343,8 +343,9 @@ steers() {
   status_of 1 "${ctl_command[@]}" --root "$root" server close disk0
   says said "has 'disk0' open rw"
   status_of 0 "${ctl_command[@]}" --root "$root" server close disk0 force
-  says said '^session .*: ended; its users of disk0 get EIO until they open it anew$'
+  says said '^session .*: ended; its users of disk0 get EIO until they open it anew; its client opens nothing here until '
   says server.log 'evicted'
+  status_of 0 "${ctl_command[@]}" --root "$root" server readmit @127.0.0.1
 }
 reconnects() { ctl client list paths csv dst_addr,reconnects noheaders | grep -E "^127.0.0.1:$port," | cut -d , -f 2; }
 reconnected_since() { (($(reconnects) > $1)) && path_is connected "127.0.0.1:$port"; }

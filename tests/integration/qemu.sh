@@ -67,18 +67,25 @@ it "an export is the backing disk of a qcow2, and takes its commit" snapshot_cha
 
 # Unpacks a Debian kernel package into the build folder, once; $kernel and $modules are then set.
 fetch_kernel() {
-  local store=${RNBD_GUEST_DIR:-$build_dir/guest} package
+  local store=${RNBD_GUEST_DIR:-$build_dir/guest} package release
+  mkdir -p "$store"
+  # The scripts of both faces may come at a time.
+  local lock
+  exec {lock}>"$store/lock"
+  flock "$lock"
   if [[ ! -e $store/done ]]; then
     requires apt-get dpkg-deb
-    mkdir -p "$store"
     package=$(apt-cache depends linux-image-cloud-amd64 2>/dev/null |
       awk '/Depends: linux-image/ { print $2; exit }') || true
     [[ -n $package ]] || skip "apt knows no kernel package"
     (cd "$store" && limited apt-get -o APT::Sandbox::User=root download -q "$package") || skip "cannot download $package"
     dpkg-deb -x "$store"/linux-image-*.deb "$store/root"
     rm -f "$store"/linux-image-*.deb
+    release=$(echo "$store"/root/lib/modules/*)
+    busybox depmod -b "$store/root" "${release##*/}"
     touch "$store/done"
   fi
+  exec {lock}>&-
   kernel=$(echo "$store"/root/boot/vmlinuz-*)
   modules=$(echo "$store"/root/lib/modules/*)
 }
@@ -87,7 +94,6 @@ fetch_kernel() {
 needed_modules() {
   local name
   for name in "$@"; do
-    [[ -f $modules/modules.dep ]] || busybox depmod -b "$(dirname "$modules")/../.." "${modules##*/}"
     awk -F: -v name="/$name.ko" '{ sub(/\.xz$/, "", $1) } substr($1, length($1) - length(name) + 1) == name {
       n = split($2, d, " "); for (i = n; i > 0; i--) print d[i]; print $1 }' "$modules/modules.dep"
   done | awk '!seen[$0]++'
