@@ -69,8 +69,9 @@ class Connection:
                 magic, error, cookie = REPLY.unpack(await self.reader.readexactly(REPLY.size))
                 if magic != REPLY_MAGIC or cookie not in self.waiting:
                     raise EOFError("this is no reply")
-                future, size = self.waiting.pop(cookie)
+                future, size = self.waiting[cookie]
                 data = await self.reader.readexactly(size) if size and not error else b""
+                del self.waiting[cookie]
                 if not future.done():
                     future.set_result((error, data))
         except (OSError, EOFError) as error:
