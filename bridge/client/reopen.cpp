@@ -237,7 +237,8 @@ void ReopenOperation::on_refused(rtrs::ClientLane& lane, int error) {
       in_quotes(device().name) + " (" + to_string(device().options.access) + ")";
   if (at_open && error == ENOENT)
     return lose(lane, {.id = id, .loss = which + " is gone from the server"});
-  if (at_open && error == EACCES) {
+  // The EACCES of Linux's server is its device's: that may be read-only for a moment.
+  if (at_open && error == EACCES && own_peer()) {
     return lose(lane,
                 {.id = id, .loss = in_quotes(device().name) + " is not what it was: " + kEvicted});
   }

@@ -350,6 +350,22 @@ TEST_CASE("reopen: only a device that is gone or read-only now is lost at once")
   }
 }
 
+TEST_CASE("reopen: EACCES means an eviction at rnbdkit's server only") {
+  const auto refused_by = [](const FakeOptions& options) {
+    FakeServer server{options};
+    server.fail = [](const Arrival& arrival) {
+      return arrival.type() == MessageType::open ? EACCES : 0;
+    };
+    return reopen(server, {device_at(server, "disk0")});
+  };
+  const Outcome evicted = refused_by({});
+  CHECK(evicted.error == 0);
+  CHECK(mentions(evicted.losses.at(0), "its session was evicted"));
+  const Outcome waits = refused_by({.features = 0});  // Linux passes on its device's errno
+  CHECK(waits.error == EACCES);
+  CHECK(mentions(waits.complaint, "the server cannot open 'disk0' (rw) again"));
+}
+
 TEST_CASE("reopen: a server that may have requests of a lost device still ends the session") {
   for (const bool user_messages : {false, true}) {
     const std::uint32_t features = rtrs::wire::kFeatureUserMessages;
