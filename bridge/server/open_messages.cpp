@@ -66,7 +66,7 @@ void OpenMessages::on_request(rtrs::ServerRequest& request) {
     session_.log.audit_refusal(name, opening->wanted.mode, "not in rw", rtrs::LogLevel::info);
     return refuse(request, number, EROFS);
   }
-  if (is_file && has_its_share()) {
+  if (is_file && kind != OpenKind::again && has_its_share()) {
     session_.log.refusal(name, "refused to open " + in_quotes(name) +
                                    ": the last descriptors are for clients that have fewer files "
                                    "open (raise LimitNOFILE)");
@@ -84,7 +84,8 @@ bool OpenMessages::is_out(const std::string& name, wire::AccessMode mode) {
   return true;
 }
 
-/// One client must leave descriptors to the others. An export has its own all the time.
+/// One client must leave descriptors to the others, except for what it opens again: its users would
+/// get EIO. An export has its own all the time.
 bool OpenMessages::has_its_share() const {
   constexpr std::size_t kAlwaysFree = 4;  ///< devices that any session may have
   const auto open = std::ranges::count_if(session_.devices.slots(),

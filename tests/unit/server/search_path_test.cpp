@@ -3,9 +3,11 @@
 
 #include <doctest/doctest.h>
 #include <fcntl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <array>
 #include <atomic>
 #include <cerrno>
 #include <chrono>
@@ -13,6 +15,7 @@
 #include <fstream>
 #include <thread>
 
+#include "rdma/owned_fd.hpp"
 #include "tests/unit/server/fixture.hpp"
 
 namespace search_path_test {
@@ -111,6 +114,25 @@ struct FileWorld {
   Surroundings surroundings;
   ExportCatalogue catalogue;
   QueueTable queues;
+};
+
+/// Leaves this process so few descriptors that they are scarce.
+class FewDescriptors {
+ public:
+  FewDescriptors() {
+    REQUIRE(getrlimit(RLIMIT_NOFILE, &before_) == 0);
+    for (rtrs::OwnedFd& each : used_) each = rtrs::OwnedFd{::open("/dev/null", O_RDONLY)};
+    rlimit now = before_;
+    now.rlim_cur = static_cast<rlim_t>(used_.back().get()) + 8;
+    REQUIRE(setrlimit(RLIMIT_NOFILE, &now) == 0);
+  }
+  FewDescriptors(const FewDescriptors&) = delete;
+  FewDescriptors& operator=(const FewDescriptors&) = delete;
+  ~FewDescriptors() { setrlimit(RLIMIT_NOFILE, &before_); }
+
+ private:
+  rlimit before_{};
+  std::array<rtrs::OwnedFd, 32> used_;
 };
 
 }  // namespace
@@ -471,6 +493,30 @@ TEST_CASE("search path: work that may block is given away, and the answer comes 
   REQUIRE(work.size() == 1);
   work[0]();
   CHECK(world.now_open == 0);
+}
+
+TEST_CASE("search path: the last descriptors are for new files of others, and for all old ones") {
+  World world;
+  const Tree tree;
+  REQUIRE(world.catalogue.files().set(tree.exported.string()).has_value());
+  for (const char* name : {"a", "b", "c"}) world.add(name, 4096);
+  for (const char* name : {"disk", "a", "b", "c"}) {
+    REQUIRE(world.open(world.session(), name).error == 0);
+  }
+  const auto open_numbered = [&](std::uint32_t number, std::uint8_t flags) {
+    auto backend = std::make_unique<FakeBackend>(4096);
+    world.next_backend = backend.get();
+    wire::NumberedOpen message{wire::encode_open("sub/deep", wire::AccessMode::read_write),
+                               {number, 0}};
+    message.open.flags = flags;
+    const int error =
+        world.send(world.session(), message, true, room(sizeof(wire::OpenResponse))).error;
+    if (world.next_backend == nullptr) (void)backend.release();  // the catalogue has it
+    return error;
+  };
+  const FewDescriptors few;
+  CHECK(open_numbered(1, 0) == EMFILE);
+  CHECK(open_numbered(2, wire::kOpenAgain) == 0);
 }
 
 }  // namespace search_path_test
