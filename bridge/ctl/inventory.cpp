@@ -45,6 +45,9 @@ std::uint64_t sum_of(const CtlJson& list, const char* name) {
   return sum;
 }
 
+/// An empty one for what is none.
+CtlJson object_in(const CtlJson& value) { return value.is_object() ? value : CtlJson::object(); }
+
 /// The object of a list that has this value; an empty one if none has.
 CtlJson with(const CtlJson& list, const char* name, const CtlJson& value) {
   const auto found =
@@ -139,6 +142,8 @@ class ClientRows {
     for (const CtlJson& path : list_of(status_, "paths")) {
       inventory.paths.push_back(row_of(CtlObject::path, about_path(path)));
       row["paths"].push_back(inventory.paths.back());
+      // Nobody is shown this one: it is for who steers the path.
+      inventory.paths.back()["elsewhere"] = said(path, "elsewhere") == true;
     }
   }
 
@@ -235,7 +240,7 @@ class ClientRows {
 
   CtlJson about_path(const CtlJson& path) const {
     const AddressParts parts = parts_of(said(path, "address"));
-    CtlJson row = path;  // most of it has its name already
+    CtlJson row = object_in(path);  // most of it has its name already
     row["sessname"] = said(status_, "session");
     row["pathname"] = said(path, "address");
     row["src_addr"] = parts.source;
@@ -354,7 +359,7 @@ class ServerRows {
   }
 
   CtlJson about_path(const CtlJson& path) const {
-    CtlJson row = path;
+    CtlJson row = object_in(path);
     row["sessname"] = said(path, "session");
     row["pathname"] = said(path, "client");
     row["src_addr"] = said(path, "listener");

@@ -38,7 +38,8 @@ struct CtlField {
 /// In the order in which they are shown.
 std::span<const CtlField> fields_of(CtlObject object);
 
-/// A row has a value for each field, or null where the program does not know it.
+/// A row has a value for each field, or null where the program does not know it. A client's path
+/// says besides, as `elsewhere`, whether it leads to another server.
 struct CtlInventory {
   std::vector<CtlJson> devices, sessions, paths;
 

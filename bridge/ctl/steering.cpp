@@ -26,7 +26,10 @@ struct Thing {
   bool at_server() const { return row["direction"] == "export"; }
   bool connected() const { return row["state"] == "connected"; }
   /// It leads to another server. Only who names the path may tell to trust that one.
-  bool elsewhere() const { return row.value("elsewhere", false); }
+  bool elsewhere() const {
+    const auto found = row.find("elsewhere");
+    return found != row.end() && *found == true;
+  }
 };
 using Things = std::vector<Thing>;
 
@@ -265,9 +268,13 @@ class Planner {
       const auto missing = report.status.find("missing_paths");
       if (report.program.socket != socket || missing == report.status.end()) continue;
       for (const CtlJson& path : *missing) {
+        const auto said = [&](const char* name) {
+          const auto found = path.find(name);
+          return found != path.end() ? *found : CtlJson{};
+        };
         const Thing thing{socket,
-                          {{"pathname", path.value("missing_path", std::string{})},
-                           {"preference", path.value("preference", 0)}}};
+                          {{"pathname", said("missing_path")}, {"preference", said("preference")}}};
+        if (thing.text("pathname").empty()) continue;
         steps.push_back({socket, "add-path " + thing.text("pathname") + preference_of(thing)});
       }
     }

@@ -3,6 +3,7 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <sstream>
 
 namespace rnbd::steering_test {
@@ -65,6 +66,23 @@ TEST_CASE("a path that leads to another server is trusted only by who names it")
   CHECK(steps_of_words({"reconnect", "web1@store"}) == others);
   CHECK(steps_of_words({"reconnect", "10.0.1.1"}) ==
         std::vector<CtlStep>{{"D", "reconnect tcp:10.0.1.1:1234"}});
+}
+
+TEST_CASE("a program that says nonsense keeps nobody from the others") {
+  const CtlJson nonsense = CtlJson::parse(R"({
+    "paths": [{"address": "tcp:10.0.0.9:1", "state": 7, "preference": [], "elsewhere": "no"},
+              {"elsewhere": null}, 5],
+    "missing_paths": [7, {}, {"missing_path": 7}, {"missing_path": "x", "preference": "y"}],
+    "devices": []})");
+  auto all = reports();
+  all.insert(all.begin(), {{"liar", "L"}, nonsense, {}});
+  const auto steps = steps_of(*parse_ctl_words({"recover", "all", "add-missing"}), all, {});
+  REQUIRE(steps.has_value());
+  const auto is_for = [](const char* socket) {
+    return [socket](const CtlStep& step) { return step.socket == socket; };
+  };
+  CHECK(std::ranges::count_if(*steps, is_for("D")) == 3);
+  CHECK(std::ranges::count_if(*steps, is_for("V")) == 2);
 }
 
 TEST_CASE("words about sessions and paths become commands of the program that has them") {
