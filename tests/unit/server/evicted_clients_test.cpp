@@ -5,6 +5,7 @@
 #include <doctest/doctest.h>
 
 #include <cerrno>
+#include <ctime>
 
 #include "tests/unit/server/fixture.hpp"
 
@@ -68,6 +69,16 @@ TEST_CASE("evicted: a client is out until it is let in or its time is over, othe
     EvictedClients next;
     CHECK_FALSE(next.keep(keeper(), "tomorrow host1 vm1\n").has_value());
   }
+}
+
+TEST_CASE("evicted: a time ends also where nobody keeps the list") {
+  EvictedClients out;
+  const auto now = static_cast<std::int64_t>(std::time(nullptr));
+  REQUIRE(out.add({"host1", "vm1", now}).has_value());
+  REQUIRE(out.add({"host2", "vm2", now + 3600}).has_value());
+  CHECK_FALSE(out.contains({"host1", "10.0.0.5:40000"}));
+  CHECK(out.contains({"host2", "10.0.0.5:40000"}));
+  CHECK(out.all().size() == 1);
 }
 
 TEST_CASE("evicted: a client that is out opens nothing, neither anew nor again") {
