@@ -106,8 +106,8 @@ void MemberMessages::turn(const ClaimingPtr& claiming) {
     return end(claiming, error, false);
   }
   // Of clients of the mirror the newest term decides.
-  const bool plain_writer = !seat.is_served() && device->lease.unclaimed() &&
-                            device->lease.storage()->writers()->anybody();
+  const unsigned own = device->lease.writable() ? 1 : 0;
+  const bool plain_writer = !seat.is_served() && device->lease.storage()->writers()->count() > own;
   if (plain_writer) {
     log_.refusal(device->name, "refused a claim of " + in_quotes(device->name) +
                                    ": another session has it open for writing; end that first");

@@ -147,7 +147,7 @@ class WriterReservations {
 /// Counts the mappings that may write to one storage, over all its names and sessions, and notes
 /// writes since the last look().
 ///
-/// Threads: its catalogue's lock; look() and changed() any.
+/// Threads: its catalogue's lock; count(), look() and changed() any.
 class WriterCount {
  public:
   WriterCount() = default;
@@ -160,6 +160,7 @@ class WriterCount {
   void take_part() { ++taking_part_; }
   /// False: a writer without a reservation yet may still end those of others.
   bool all_take_part() const { return taking_part_ == count_; }
+  unsigned count() const { return count_; }
   bool anybody() const { return count_ > 0; }
   void give_back(bool took_part) {
     --count_;
@@ -180,7 +181,7 @@ class WriterCount {
   }
 
  private:
-  unsigned count_ = 0;
+  std::atomic<unsigned> count_{0};
   unsigned taking_part_ = 0;
   std::atomic<bool> looked_at_{true};  ///< possibly in the last run of the server
   std::atomic<std::uint32_t> changes_{0};

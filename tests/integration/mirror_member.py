@@ -13,7 +13,7 @@ import struct
 import sys
 
 import hostile_peer
-from raw_peer import FLUSH, RW, USER_MESSAGES, Session
+from raw_peer import FLUSH, MIGRATION, RW, USER_MESSAGES, Session
 
 CLAIMS, MIRROR = 1 << 17, 1 << 18
 GROUP, SIZE = b"group-of-disks..", 8 << 20
@@ -22,10 +22,10 @@ LOST_POWER, NEW, REFUSED = 1, 2, 4
 
 
 class Member:
-    def __init__(self, port, claimant, name=b"disk0", unclaimed=False):
+    def __init__(self, port, claimant, name=b"disk0", unclaimed=False, mode=RW):
         self.session = Session(port, features=USER_MESSAGES | CLAIMS | MIRROR)
         assert self.session.answer["features"] & MIRROR, "the server knows no mirror groups"
-        self.device, _ = self.session.open(name, RW, 2 if unclaimed else 0)
+        self.device, _ = self.session.open(name, mode, 2 if unclaimed else 0)
         self.claimant = claimant.ljust(16, b".")
 
     def claim(self, term, member=1, members=3, group=GROUP, size=SIZE):
@@ -175,8 +175,9 @@ def plain(port):
     writer = Session(port)
     device, _ = writer.open(b"disk0")
     expect(writer.write(device, 0, b"p" * 512)[0], 0, "a write of a plain client")
-    thief = Member(port, b"thief", unclaimed=True)
-    expect(thief.claim(7), errno.EPERM, "a claim beside a plain writer")
+    for how in {"unclaimed": True}, {"mode": MIGRATION}:
+        thief = Member(port, b"thief", **how)
+        expect(thief.claim(7), errno.EPERM, f"a claim beside a plain writer, {how}")
     expect(writer.write(device, 0, b"p" * 512)[0], 0, "its next write")
     writer.close()
 
