@@ -25,9 +25,13 @@ Lack set_lack(Lack wanted) { return std::exchange(lack, wanted); }
 
 }  // namespace rtrs::test
 
-void* operator new(std::size_t size) {
+// All forms that operator delete below gives back, or a sanitizer finds another one's memory there.
+void* operator new(std::size_t size, const std::nothrow_t&) noexcept {
   ++rtrs::test::counted;
-  void* const memory = rtrs::test::is_refused() ? nullptr : std::malloc(size);
+  return rtrs::test::is_refused() ? nullptr : std::malloc(size);
+}
+void* operator new(std::size_t size) {
+  void* const memory = operator new(size, std::nothrow);
   if (memory == nullptr) throw std::bad_alloc{};
   return memory;
 }

@@ -52,8 +52,9 @@ class DescriptorLimit {
   rlimit before_{};
 };
 
+// GCC alone defines it, and has UBSan's check of types, which opens a pipe.
 #ifdef __SANITIZE_ADDRESS__
-constexpr bool kNeedsDescriptorsItself = true;  // UBSan's check of types opens a pipe
+constexpr bool kNeedsDescriptorsItself = true;
 #else
 constexpr bool kNeedsDescriptorsItself = false;
 #endif

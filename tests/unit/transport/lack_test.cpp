@@ -9,6 +9,7 @@
 
 #include "rdma/transport/reactor.hpp"
 #include "tests/unit/allocations.hpp"
+#include "tests/unit/sanitizer.hpp"
 #include "tests/unit/transport/raw_peer.hpp"
 
 namespace rtrs::test::lack_test {
@@ -88,14 +89,9 @@ class AddressSpaceLimit {
   rlimit before_{};
 };
 
-#ifdef __SANITIZE_ADDRESS__
-constexpr bool kTakesAllSpace = true;
-#else
-constexpr bool kTakesAllSpace = false;
-#endif
-
+// The sanitizer's allocator needs address space of its own, and ends the process without it.
 TEST_CASE("a client whose chunks would leave nothing to the heap does not come in" *
-          doctest::skip(kTakesAllSpace)) {
+          doctest::skip(kAddressSanitizer)) {
   ServerOptions options;
   options.reactors = 1;
   EchoServer server{options};

@@ -149,10 +149,15 @@ void on_given_back(void* memory) {
 
 }  // namespace rtrs::test::tls_memory_test
 
-void* operator new(std::size_t size) {
+// All forms that operator delete below gives back, or a sanitizer finds another one's memory there.
+void* operator new(std::size_t size, const std::nothrow_t&) noexcept {
   void* const memory = std::malloc(size);
+  if (memory != nullptr) rtrs::test::tls_memory_test::on_taken(memory);
+  return memory;
+}
+void* operator new(std::size_t size) {
+  void* const memory = operator new(size, std::nothrow);
   if (memory == nullptr) throw std::bad_alloc{};
-  rtrs::test::tls_memory_test::on_taken(memory);
   return memory;
 }
 void operator delete(void* memory) noexcept {
