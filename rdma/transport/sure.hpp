@@ -5,6 +5,7 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/post.hpp>
 #include <chrono>
+#include <cstddef>
 #include <new>
 #include <thread>
 
@@ -23,6 +24,14 @@ void surely(const Step& step) {
       std::this_thread::sleep_for(std::chrono::milliseconds{1});
     }
   }
+}
+
+/// Waits until there is memory for a few small things.
+///
+/// Threads: any.
+inline void await_memory() {
+  constexpr std::size_t kEnough = 4096;  // bytes
+  surely([] { ::operator delete(::operator new(kEnough)); });
 }
 
 template <class Work>

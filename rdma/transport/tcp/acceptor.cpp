@@ -127,6 +127,7 @@ class TcpAcceptor final : public Acceptor {
   asio::awaitable<void> accept_loop();
   asio::awaitable<void> accept_next();
   void receive(Socket socket);
+  asio::awaitable<void> attend(Place place);
   asio::awaitable<void> shake_hands(Place place);
   void complain(const char* why);
   void log(LogLevel level, const std::string& text) const {
@@ -224,7 +225,20 @@ void TcpAcceptor::receive(Socket socket) {
                      "LimitNOFILE)");
     }
   }
-  asio::co_spawn(reactor_.io(), shake_hands(Place{*this, std::move(socket)}), asio::detached);
+  asio::co_spawn(reactor_.io(), attend(Place{*this, std::move(socket)}), asio::detached);
+}
+
+/// An exception would lead to the end of the process: Asio takes memory to end a coroutine that has
+/// not waited for anything yet, and the loop throws when there is none.
+asio::awaitable<void> TcpAcceptor::attend(Place place) {
+  try {
+    co_await shake_hands(std::move(place));
+    co_return;
+  } catch (const std::exception& lack) {
+    tell_if_possible(
+        [&] { log(LogLevel::error, std::string{"refused a client: "} + lack.what()); });
+  }
+  await_memory();
 }
 
 asio::awaitable<void> TcpAcceptor::shake_hands(Place place) {
