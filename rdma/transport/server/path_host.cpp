@@ -422,7 +422,7 @@ void PathHost::close() {
   Regions* const regions = context_ ? context_->regions() : nullptr;
   if (!path_.is_memory() || regions == nullptr) return release();
   // First the keys: what lies behind them may be of use to others at once.
-  regions->retire_all([this, &io = reactor_.io()] { asio::post(io, [this] { release(); }); });
+  regions->retire_all([this, &io = reactor_.io()] { post_surely(io, [this] { release(); }); });
 }
 
 void PathHost::release() {

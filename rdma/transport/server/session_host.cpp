@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "rdma/transport/server/session_host.hpp"
 
-#include <boost/asio/post.hpp>
 #include <cerrno>
 #include <exception>
 #include <utility>
@@ -11,8 +10,6 @@
 #include "rdma/transport/sure.hpp"
 
 namespace rtrs {
-
-namespace asio = boost::asio;
 
 SessionHost::SessionHost(Reactor& reactor, const ServerSessionOptions& options,
                          ServerHandler& handler, std::string peer, Identity identity,
@@ -132,34 +129,40 @@ Admission::Admitted SessionHost::admit(PathId id, std::string_view name) {
 }
 
 void SessionHost::let_others_go() {
-  asio::post(reactor_.io(), [this] { report({.kind = ServerEvent::Kind::others_went}); });
+  post_surely(reactor_.io(), [this] { report({.kind = ServerEvent::Kind::others_went}); });
 }
 
 void SessionHost::lingers() {
   const bool again = std::exchange(in_vain_, session().items().empty());
-  if (!in_vain_) {
-    log(LogLevel::info, "session_waits",
-        "no path is left; the session waits for the client to come back");
-  } else if (!again) {
-    log(LogLevel::info, "session_waits",
-        "the client left with nothing open (does a path of it lead here by mistake?); "
-        "the session waits for it, and is silent when that happens again");
-  }
+  tell_if_possible([&] {
+    if (!in_vain_) {
+      log(LogLevel::info, "session_waits",
+          "no path is left; the session waits for the client to come back");
+    } else if (!again) {
+      log(LogLevel::info, "session_waits",
+          "the client left with nothing open (does a path of it lead here by mistake?); "
+          "the session waits for it, and is silent when that happens again");
+    }
+  });
 }
 
 void SessionHost::forgotten() {
-  if (!in_vain_)
+  if (in_vain_) return;
+  tell_if_possible([&] {
     log(LogLevel::info, "session_forgotten",
         "the client has not come back; the session is forgotten");
+  });
 }
 
 void SessionHost::gone() {
   const auto& repeats = this->repeats();
   if (repeats.attached + repeats.answered + repeats.dropped > 0) {
-    log(LogLevel::info, "requests_repeated",
-        "of the requests that were sent again, " + std::to_string(repeats.attached) +
-            " were still executing, " + std::to_string(repeats.answered) + " had ended and " +
-            std::to_string(repeats.dropped) + " came too late");
+    tell_if_possible([&] {
+      log(LogLevel::info, "requests_repeated",
+          "of the requests that were sent again, " + std::to_string(repeats.attached) +
+              " were still executing, " + std::to_string(repeats.answered) + " had ended and " +
+              std::to_string(repeats.dropped) + " came too late");
+    });
   }
   environment_.on_gone();
 }
