@@ -28,9 +28,18 @@ constexpr auto kErrorDelay = std::chrono::milliseconds{10};
 /// or memory that nobody uses yet counts, the chunks would take all.
 constexpr std::size_t kReservedMemory = 8 << 20;
 
+std::uintptr_t page_size() {
+  static const auto size = static_cast<std::uintptr_t>(sysconf(_SC_PAGESIZE));
+  return size;
+}
+
+std::size_t whole_pages(std::size_t size) {
+  return (size + page_size() - 1) / page_size() * page_size();
+}
+
 /// Whole pages. False: memory that somebody has locked stays.
 bool discard(MutableBytes part) {
-  static const auto page = static_cast<std::uintptr_t>(sysconf(_SC_PAGESIZE));
+  const std::uintptr_t page = page_size();
   const auto begin = reinterpret_cast<std::uintptr_t>(part.data());
   const std::uintptr_t first = (begin + page - 1) / page * page;
   const std::uintptr_t end = (begin + part.size()) / page * page;
@@ -154,7 +163,8 @@ void PathHost::report(ServerEvent::Kind kind, PathEnd end) const {
 
 bool PathHost::provide_chunks() {
   const std::size_t size = session_.options().chunk_memory();
-  void* memory = mmap(nullptr, size + kReservedMemory, PROT_READ | PROT_WRITE,
+  const std::size_t mapped = whole_pages(size);
+  void* memory = mmap(nullptr, mapped + kReservedMemory, PROT_READ | PROT_WRITE,
                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (memory == MAP_FAILED) {
     log(LogLevel::error, "path_lacks_memory",
@@ -162,7 +172,7 @@ bool PathHost::provide_chunks() {
     return false;
   }
   memory_ = {static_cast<std::byte*>(memory), size};
-  munmap(memory_.data() + size, kReservedMemory);
+  munmap(memory_.data() + mapped, kReservedMemory);
   path_.set_chunks(memory_);
   for (const auto& link : links_) {
     if (auto known = link->connection->register_memory(memory_); !known) {
