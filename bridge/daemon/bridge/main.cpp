@@ -261,13 +261,13 @@ int serve(const BridgeOptions& options) {
   } else {
     complain(wrong);
   }
-  late_metrics.reset();
-  door.reset();
   late_control.reset();
   if (control) {
     control.reset();
     removed(options.client.control);
   }
+  late_metrics.reset();
+  door.reset();
   listeners.end();
   if (*disk) end_disk(**disk, *options.kernel);
   front.stop(kDrain);
