@@ -109,7 +109,8 @@ tl::expected<void, std::string> bind_to_place(ServerIdentity& identity, PlaceFil
   const ServerPlace now = this_place(hosts_of(settings.listen));
   const auto change = file.change(now);
   if (!change) return tl::unexpected(change.error());
-  if (!change->empty()) {
+  const auto renew = [&]() -> PlaceFile::Saved {
+    if (change->empty()) return {};
     const std::string was = rtrs::server_id_text(identity.id());
     if (auto renewed = identity.renew(); !renewed) return renewed;
     log_function()(rtrs::LogLevel::warning,
@@ -119,8 +120,16 @@ tl::expected<void, std::string> bind_to_place(ServerIdentity& identity, PlaceFil
                        "; if it is the same server, write " + was +
                        " into the file server-id there and start it again (docs/operations.md, "
                        "Which server)");
-  }
-  return file.save(now);
+    return {};
+  };
+  // Without a record of the place, each start would take another identity.
+  const auto saved = file.save(now, renew);
+  if (saved || !change->empty()) return saved;
+  log_function()(rtrs::LogLevel::warning,
+                 "cannot record the place of this server, " + saved.error() +
+                     ": until that is mended, a clone of it may keep its identity "
+                     "(docs/operations.md, Which server)");
+  return {};
 }
 
 /// Null: this process has one of its own.

@@ -119,11 +119,15 @@ tl::expected<std::string, std::string> PlaceFile::change(const ServerPlace& now)
   return change_of_place(was_, now);
 }
 
-tl::expected<void, std::string> PlaceFile::save(const ServerPlace& now) const {
+PlaceFile::Saved PlaceFile::save(const ServerPlace& now,
+                                 const std::function<Saved()>& before) const {
   ServerPlace known = now;
+  const bool same = change_of_place(was_, now).empty();
   if (known.machine.empty()) known.machine = was_.machine;
-  if (known.cards.empty()) known.cards = was_.cards;
-  if (known.addresses.empty()) known.addresses = was_.addresses;
+  if (same || known.cards.empty()) known.cards.insert(was_.cards.begin(), was_.cards.end());
+  if (same || known.addresses.empty()) {
+    known.addresses.insert(was_.addresses.begin(), was_.addresses.end());
+  }
   if (anywhere_ || known == was_) return {};
   const std::string draft = path_ + ".new";
   const auto failed = [&] { return tl::unexpected(draft + ": " + std::strerror(errno)); };
@@ -134,6 +138,9 @@ tl::expected<void, std::string> PlaceFile::save(const ServerPlace& now) const {
   const ssize_t written = ::write(file.get(), text.data(), text.size());
   if (written >= 0 && static_cast<std::size_t>(written) != text.size()) errno = ENOSPC;
   if (written != static_cast<ssize_t>(text.size()) || ::fsync(file.get()) < 0) return failed();
+  if (before) {
+    if (auto done = before(); !done) return done;
+  }
   if (std::rename(draft.c_str(), path_.c_str()) != 0) return failed();
   return {};
 }

@@ -2,6 +2,7 @@
 // The place where a server runs: what a clone of its file system has not.
 #pragma once
 
+#include <functional>
 #include <set>
 #include <string>
 #include <tl/expected.hpp>
@@ -30,6 +31,8 @@ std::string change_of_place(const ServerPlace& was, const ServerPlace& is);
 /// Threads: one.
 class PlaceFile {
  public:
+  using Saved = tl::expected<void, std::string>;
+
   /// In an existing directory.
   explicit PlaceFile(const std::string& directory) : path_{directory + "/server-place"} {}
 
@@ -38,11 +41,13 @@ class PlaceFile {
   ///
   /// Errors: the trouble with the file.
   tl::expected<std::string, std::string> change(const ServerPlace& now);
-  /// Records the place, after change(). A mark that is unknown now keeps its old value. Durable
-  /// when it returns. May block.
+  /// Records the place, after change(). A mark that is unknown now keeps its old value, and at the
+  /// same place no card or address is forgotten. Durable when it returns. May block.
   ///
-  /// Errors: the trouble with the file.
-  tl::expected<void, std::string> save(const ServerPlace& now) const;
+  /// `before` is called when there is room for the record, and before the record counts.
+  ///
+  /// Errors: the trouble with the file, or that of `before`. The old record counts then.
+  Saved save(const ServerPlace& now, const std::function<Saved()>& before = {}) const;
   /// The operator has written `any` into the file: servers take turns with the directory, or
   /// several are one to their clients. Valid after change().
   bool is_anywhere() const { return anywhere_; }

@@ -77,6 +77,26 @@ TEST_CASE("place: a machine with none of the network cards of before is another 
   }
 }
 
+TEST_CASE("place: cards that come and go are known once and for all") {
+  const Machine machine;
+  machine.add_card("eth1", "52:54:00:00:00:02");
+  machine.start();
+  machine.remove_card("eth1");
+  CHECK(machine.start().empty());
+  machine.remove_card("eth0");
+  machine.add_card("eth1", "52:54:00:00:00:02");
+  CHECK(machine.start().empty());
+  SUBCASE("those of another machine replace them") {
+    machine.set("etc/machine-id", "2222");
+    machine.add_card("eth2", "52:54:00:00:00:03");
+    CHECK_FALSE(machine.start().empty());
+    machine.remove_card("eth1");
+    machine.remove_card("eth2");
+    machine.add_card("eth0", "52:54:00:00:00:01");
+    CHECK_FALSE(machine.start().empty());
+  }
+}
+
 TEST_CASE("place: a mark that is unknown, or made up at each boot, is not compared") {
   const Machine machine;
   machine.start({"192.0.2.1"});
@@ -99,7 +119,34 @@ TEST_CASE("place: a server at none of its addresses of before is another one") {
   CHECK(machine.start({"192.0.2.2", "192.0.2.3"}).empty());
   CHECK(machine.start({}).empty());  // everywhere
   CHECK(machine.start({"192.0.2.4"}) ==
-        "it listened on 192.0.2.2, 192.0.2.3 and listens on 192.0.2.4");
+        "it listened on 192.0.2.1, 192.0.2.2, 192.0.2.3 and listens on 192.0.2.4");
+  CHECK_FALSE(machine.start({"192.0.2.1"}).empty());  // those of before are forgotten
+}
+
+TEST_CASE("place: what belongs to another place is done only where that can be recorded") {
+  const Machine machine;
+  machine.start();
+  machine.set("etc/machine-id", "2222");
+  const ServerPlace now = this_place({}, machine.root.string());
+  PlaceFile file{machine.root.string()};
+  REQUIRE_FALSE(file.change(now).value().empty());
+  unsigned done = 0;
+  SUBCASE("it cannot") {
+    fs::create_directory(machine.root / "server-place.new");
+    CHECK_FALSE(file.save(now, [&]() -> PlaceFile::Saved { return ++done, PlaceFile::Saved{}; }));
+    CHECK(done == 0);
+  }
+  SUBCASE("it can") {
+    CHECK(file.save(now, [&]() -> PlaceFile::Saved { return ++done, PlaceFile::Saved{}; }));
+    CHECK(done == 1);
+    CHECK(machine.start().empty());
+  }
+  SUBCASE("it fails, so that the next start has to do it") {
+    const auto failed =
+        file.save(now, [] { return PlaceFile::Saved{tl::unexpected(std::string{"no"})}; });
+    CHECK(failed.error() == "no");
+    CHECK_FALSE(machine.start().empty());
+  }
 }
 
 TEST_CASE("place: `any` in the file lets the server be anywhere") {
