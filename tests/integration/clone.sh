@@ -280,4 +280,27 @@ anywhere() {
 }
 it "servers that take turns with a state directory keep their identity when they are told to" anywhere
 
+# The directory in the way of the draft stands for a disk without room.
+unrecorded() {
+  local id
+  ((EUID == 0)) || skip "only root can have another machine-id"
+  [[ -s /etc/machine-id ]] || skip "this machine has no machine-id"
+  mkdir -p first/state/server-place.new
+  truncate -s 1M first/disk0.img
+  serve first
+  says first.log 'cannot record the place of this server'
+  ! grep 'cannot keep the identity' first.log || fail "its identity is thrown away"
+  stop first
+  rmdir first/state/server-place.new
+  serve first
+  stop first
+  id=$(id_of first)
+  cp -r first second
+  mkdir second/state/server-place.new
+  serve_at fedcba9876543210fedcba9876543210
+  says second.log 'cannot keep the identity of this server'
+  [[ $(id_of second) == "$id" ]] || fail "each start takes another identity"
+}
+it "a server that cannot record its place keeps its identity, and a clone of it takes none of its own" unrecorded
+
 finish
