@@ -7,6 +7,7 @@
 #include <chrono>
 #include <future>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
@@ -51,16 +52,17 @@ struct BlockingPool::Impl {
   }
 
   /// The client that waits for the work only sees a server that does not answer. The watch needs no
-  /// timer, and so no descriptors: there may be none.
+  /// timer, and so no descriptors: there may be none. Without memory the work is not watched.
   void run_watched(const std::function<void()>& work, const std::function<void()>& complain) {
-    std::promise<void> done;
+    std::optional<std::promise<void>> done;
     attempt([&] {
-      boost::asio::post(watch, [over = done.get_future().share(), complain] {
-        if (over.wait_for(kSuspicious) == std::future_status::timeout) complain();
+      done.emplace();
+      boost::asio::post(watch, [over = done->get_future().share(), complain] {
+        if (over.wait_for(kSuspicious) == std::future_status::timeout) attempt(complain);
       });
     });
     attempt(work);
-    done.set_value();
+    if (done) done->set_value();
   }
 };
 
@@ -93,7 +95,7 @@ Surroundings BlockingPool::surroundings(std::shared_ptr<rtrs::ClientLog> log) {
     impl_->threads.post(Impl::both(reactor, std::move(work), std::move(then)));
   };
   // If one client's file hangs, other clients can still open exports.
-  const auto complain = [say = surroundings.log] {
+  const std::function<void()> complain = [say = surroundings.log] {
     say(rtrs::LogLevel::warning, "",
         "the state directory does not answer: no device is opened for writing until it does; see "
         "to its disk, or restart with another --state-directory");
