@@ -14,10 +14,14 @@
 #include <boost/asio/steady_timer.hpp>
 #include <boost/system/system_error.hpp>
 #include <cerrno>
+#include <chrono>
+#include <cstddef>
 #include <exception>
 #include <list>
+#include <memory>
 #include <sstream>
 #include <system_error>
+#include <thread>
 #include <utility>
 
 #include "rdma/core/crowd.hpp"
@@ -39,6 +43,10 @@ using Socket = AsioTcp::socket;
 using boost::system::error_code;
 /// How long to wait before accepting again when the process is out of descriptors or memory.
 constexpr auto kAcceptPause = std::chrono::milliseconds{100};
+/// How long to keep everybody waiting when there is no memory for that pause.
+constexpr auto kNoMemoryPause = std::chrono::milliseconds{1};
+/// Bytes, several times what a pause takes.
+constexpr std::size_t kReserve = 16'384;
 /// How many may be closed, and still be waited for by threads that do public-key work for them.
 constexpr std::size_t kMostLeaving = 8;
 
@@ -151,7 +159,8 @@ class TcpAcceptor final : public Acceptor {
   asio::steady_timer one_left_;  ///< cancelled when a handshake has ended
   asio::steady_timer pause_;     ///< after the process was out of descriptors or memory
   bool must_pause_ = false;
-  std::string complaint_;  ///< the last one; "" = connections are accepted
+  std::unique_ptr<std::byte[]> reserve_;  ///< given back to the heap for a pause without memory
+  std::string complaint_;                 ///< the last one; "" = connections are accepted
   /// Coroutines may be destroyed after it.
   std::shared_ptr<void> alive_ = std::make_shared<char>();
 };
@@ -161,7 +170,9 @@ asio::awaitable<void> TcpAcceptor::accept_loop() {
     try {
       co_await accept_next();
     } catch (const std::exception& lack) {
-      must_pause_ = true;
+      reserve_.reset();
+      // Nobody else gets a turn while there is no memory to wait.
+      if (std::exchange(must_pause_, true)) std::this_thread::sleep_for(kNoMemoryPause);
       complain(lack.what());
     }
   }
@@ -178,10 +189,12 @@ void TcpAcceptor::complain(const char* why) {
 
 /// Errors: throws when the process lacks something.
 asio::awaitable<void> TcpAcceptor::accept_next() {
-  if (std::exchange(must_pause_, false)) {
+  if (must_pause_) {
     pause_.expires_after(kAcceptPause);
     co_await pause_.async_wait(kAwait);
+    must_pause_ = false;
   }
+  if (!reserve_) reserve_ = std::make_unique<std::byte[]>(kReserve);
   auto [closed] = co_await acceptor_.async_wait(AsioTcp::acceptor::wait_read, kAwait);
   if (closed) co_return;
   // Or they would come faster than those leave whom they push out, each with its memory.
