@@ -119,4 +119,13 @@ std::string network_of_host(std::string_view peer) {
   return '[' + std::string{text.data()} + std::string{address->interface} + "]/64";
 }
 
+std::string normal_host(std::string_view peer) {
+  const auto address = address_of(peer);
+  if (!address) return std::string{peer.substr(0, peer.rfind(':'))};
+  if (!is_v4(address->bytes)) return network_of_host(peer);
+  std::array<char, INET_ADDRSTRLEN> text{};
+  ::inet_ntop(AF_INET, address->bytes.data() + kMappedBits / 8, text.data(), text.size());
+  return text.data();
+}
+
 }  // namespace rtrs

@@ -35,4 +35,8 @@ std::string host_in_networks(std::string_view peer);
 /// the peer comes by IPv4, or by what is no address.
 std::string network_of_host(std::string_view peer);
 
+/// The host of `peer` in the one way to write it: "10.0.0.5", also of "[::ffff:10.0.0.5]:40112", or
+/// network_of_host(). Of what is no address, all before the port.
+std::string normal_host(std::string_view peer);
+
 }  // namespace rtrs

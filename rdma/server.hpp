@@ -118,6 +118,7 @@ struct ServerSessionStatus {
   std::string name;  ///< "" before its first path has finished the handshake
   wire::Uuid uuid{};
   Identity identity = {};  ///< proven by its first connection
+  std::string peer = {};   ///< of the path that made it, also when that is away
   std::uint32_t features = 0;
   std::vector<Path> paths;  ///< those that are not closed; none: it waits for its client
   unsigned requests = 0;    ///< that execute, on all paths

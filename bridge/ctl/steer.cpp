@@ -23,13 +23,16 @@ using std::chrono::steady_clock;
 constexpr double kUsualWait = 5, kLongestWait = 3600;  ///< seconds
 constexpr std::chrono::milliseconds kLookAtPathEvery{100};
 
-/// "" or the obstacle.
-std::string take(const CtlStep& step) {
+/// The program's answer. Errors: the obstacle.
+tl::expected<CtlJson, std::string> take(const CtlStep& step) {
   const auto answer = ask_control_socket(step.socket, step.line);
-  if (!answer) return step.socket + ": " + answer.error().text;
-  const CtlJson json = parse_answer(*answer);
-  if (json.is_null()) return step.socket + " does not answer as a control socket does";
-  return json.contains("error") ? message_of(json) : "";
+  if (!answer) return tl::unexpected(step.socket + ": " + answer.error().text);
+  CtlJson json = parse_answer(*answer);
+  if (json.is_null()) {
+    return tl::unexpected(step.socket + " does not answer as a control socket does");
+  }
+  if (json.contains("error")) return tl::unexpected(message_of(json));
+  return json;
 }
 
 // ---- Who would be cut off -----------------------------------------------------------------------
@@ -144,8 +147,9 @@ CtlOutcome steer(const CtlAction& action) {
   std::string told;
   for (const CtlStep& step : *steps) {
     // The first one that fails ends the rest.
-    if (const std::string wrong = take(step); !wrong.empty()) return {1, told, wrong};
-    const std::string news = takes_away(action.verb) ? told_of(step, reports.all) : "";
+    const auto answer = take(step);
+    if (!answer) return {1, told, answer.error()};
+    const std::string news = takes_away(action.verb) ? told_of(step, reports.all, *answer) : "";
     if (!news.empty()) told += readable_text(news) + "\n";
   }
   if (steps->empty()) return {0, "all paths are connected already\n", ""};

@@ -29,8 +29,10 @@ tl::expected<std::vector<CtlStep>, std::string> steps_of(
     const std::vector<KernelDevice>& kernel_devices = {});
 
 /// A sentence about a step that takes something away and has been taken: what has gone,
-/// and whether it comes again. `reports` are from before. "": the step brings something. Pure.
-std::string told_of(const CtlStep& step, const std::vector<CtlReport>& reports);
+/// and whether it comes again. `reports` are from before, `answer` is the program's. "": the step
+/// brings something. Pure.
+std::string told_of(const CtlStep& step, const std::vector<CtlReport>& reports,
+                    const CtlJson& answer);
 
 /// A path that has been told to connect.
 struct CtlAwaited {

@@ -53,36 +53,35 @@ std::string written_by(const std::string& session, const CtlReport& report) {
   return text;
 }
 
-/// As the server names it: the user that it has proven to be, or else its address.
-std::string client_of(const std::string& session, const CtlReport& report) {
-  for (const CtlJson& each : things_in(report.status, "sessions")) {
-    if (said_in(each, "session") != session) continue;
-    if (const std::string user = said_in(each, "identity"); !user.empty()) return user;
+/// "rnbd-ctl server readmit host1" for each client that is out by this answer.
+std::string lets_in_again(const CtlJson& answer, const std::string& program) {
+  std::string text;
+  for (const CtlJson& out : things_in(answer, "evicted")) {
+    text +=
+        (text.empty() ? "" : " and ") + ("rnbd-ctl " + program) + ' ' + said_in(out, "let_in_by");
   }
-  for (const CtlJson& path : things_in(report.status, "paths")) {
-    const std::string client = said_in(path, "client");
-    if (said_in(path, "session") == session) return '@' + client.substr(0, client.rfind(':'));
-  }
-  return "CLIENT";
+  return text;
 }
 
-std::string told_of_eviction(std::string session, const CtlReport& report) {
+std::string told_of_eviction(std::string session, const CtlReport& report, const CtlJson& answer) {
   constexpr std::string_view kForce = " --force";
   if (session.ends_with(kForce)) session.resize(session.size() - kForce.size());
   const std::string written = written_by(session, report);
   std::string text = "session " + session + ": ended";
   if (!written.empty()) text += "; its users of " + written + " get EIO until they open it anew";
-  return text + "; its client opens nothing here until you write rnbd-ctl " + report.program.name +
-         " readmit " + client_of(session, report);
+  const std::string command = lets_in_again(answer, report.program.name);
+  if (command.empty()) return text + "; its client may open it anew";
+  return text + "; its client opens nothing here until you write " + command;
 }
 
 }  // namespace
 
-std::string told_of(const CtlStep& step, const std::vector<CtlReport>& reports) {
+std::string told_of(const CtlStep& step, const std::vector<CtlReport>& reports,
+                    const CtlJson& answer) {
   const CtlReport* const report = report_of(step, reports);
   if (report == nullptr) return "";
   const std::string session = path_told_by(step, {"evict"});
-  if (!session.empty()) return told_of_eviction(session, *report);
+  if (!session.empty()) return told_of_eviction(session, *report, answer);
   const bool at_server = report->status.contains("sessions");
   const std::string removed = path_told_by(step, {"remove-path"});
   const std::string closed = path_told_by(step, {"disconnect"});

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "bridge/protocol/printable.hpp"
-#include "rdma/core/crowd.hpp"
+#include "rdma/network.hpp"
 
 namespace rnbd {
 namespace {
@@ -26,7 +26,7 @@ std::string text_of(const std::vector<EvictedClient>& clients) {
 
 std::string who_is(const User& user) {
   if (!user.name.empty()) return user.name;
-  return user.peer.empty() ? "" : '@' + std::string{rtrs::host_of(user.peer)};
+  return user.peer.empty() ? "" : '@' + rtrs::normal_host(user.peer);
 }
 
 tl::expected<void, std::string> EvictedClients::keep(Keeper keeper, std::string_view list) {

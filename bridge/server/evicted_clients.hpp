@@ -22,7 +22,8 @@ struct EvictedClient {
   friend bool operator==(const EvictedClient&, const EvictedClient&) = default;
 };
 
-/// A client's proven name, or else `@` and the address that it comes from. "": there is neither.
+/// A client's proven name, or else `@` and the rtrs::normal_host() that it comes from. "": there is
+/// neither.
 std::string who_is(const User& user);
 
 /// The clients that open nothing now. It does not know the devices that they have open.

@@ -1074,6 +1074,23 @@ evicts() {
 }
 it "evict ends a session for good: what it had open is EIO, and it is out until it is let in" evicts
 
+evicts_away() {
+  requires_python nbd
+  truncate -s 1M image
+  start_server --export "disk0=$PWD/image" --state-directory "$PWD/state" --control "$PWD/control"
+  start_bridge "rnbd+tcp://$address/disk0" --session vm1
+  hold writer
+  writes_now writer '^writes'
+  freeze bridge
+  wait_for_line server.log 'no path is left'
+  status_of 0 "${ctl_command[@]}" --json "$PWD/control" evict vm1 --force
+  says said '"client":"@127.0.0.1"'
+  thaw bridge
+  writes_now writer '^fails EIO'
+  status_of 1 nbdinfo --size "$uri"
+}
+it "evict puts out also a client whose paths are all away" evicts_away
+
 # However a client proves its name.
 evicts_proven() {
   requires_python nbd

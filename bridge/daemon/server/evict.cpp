@@ -113,9 +113,17 @@ Json told_of(const EvictedClient& client) {
           {"let_in_by", "readmit " + client.who}};
 }
 
-/// "": nobody knows, because it has proven nothing and no path of it is left.
-std::string client_of(const rtrs::ServerSessionStatus& session) {
-  return who_is({session.identity.name, session.paths.empty() ? "" : session.paths.front().peer});
+/// The name that it has proven, or else all addresses that it comes from: that of the path that
+/// made the session, which may be away, and those of its paths.
+std::vector<std::string> clients_of(const rtrs::ServerSessionStatus& session) {
+  std::vector<std::string> all;
+  const auto add = [&](const std::string& peer) {
+    std::string who = who_is({session.identity.name, peer});
+    if (!who.empty() && std::ranges::find(all, who) == all.end()) all.push_back(std::move(who));
+  };
+  add(session.peer);
+  for (const auto& path : session.paths) add(path.peer);
+  return all;
 }
 
 std::int64_t until_of(std::chrono::seconds time) {
@@ -137,9 +145,9 @@ Answer evict(rtrs::Server& server, ExportCatalogue& catalogue, const Order& orde
   Json ended = Json::array(), out = Json::array();
   for (const auto& session : sessions) {
     const rtrs::wire::Uuid number = number_of_user(session.uuid, session.identity.name);
-    const EvictedClient client{client_of(session), session.name, until_of(order.time)};
     // This comes first, so that neither the session nor its client can return in between.
-    if (!client.who.empty()) {
+    for (const std::string& who : clients_of(session)) {
+      const EvictedClient client{who, session.name, until_of(order.time)};
       if (auto kept = catalogue.evicted().add(client); !kept) return failure(EIO, kept.error());
       out.push_back(told_of(client));
     }

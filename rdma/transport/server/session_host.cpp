@@ -171,6 +171,7 @@ ServerSessionStatus SessionHost::status() {
   ServerSessionStatus status{.name = session().name,
                              .uuid = session().options().uuid,
                              .identity = session().identity,
+                             .peer = session().peer,
                              .features = session().options().features,
                              .paths = {},
                              .requests = session().executing(),

@@ -173,16 +173,20 @@ TEST_CASE("the programs of a session are its clients, not its servers") {
 }
 
 TEST_CASE("what was taken away is told, and whether it comes again") {
-  const auto told = [](const CtlStep& step) { return told_of(step, reports()); };
+  CtlJson answer = CtlJson::object();
+  const auto told = [&](const CtlStep& step) { return told_of(step, reports(), answer); };
+  answer["evicted"] = CtlJson::parse(
+      R"([{"let_in_by": "readmit @10.0.0.7"}, {"let_in_by": "readmit @[fd00::]/64"}])");
   CHECK(told({"S", "evict web1@store --force"}) ==
         "session web1@store: ended; its users of disk0 get EIO until they open it anew; its client "
-        "opens nothing here until you write rnbd-ctl server readmit @10.0.0.7");
+        "opens nothing here until you write rnbd-ctl server readmit @10.0.0.7 and rnbd-ctl server "
+        "readmit @[fd00::]/64");
+  answer["evicted"] = CtlJson::parse(R"([{"let_in_by": "readmit host7"}])");
   CHECK(told({"S", "evict far"}) ==
         "session far: ended; its client opens nothing here until you write rnbd-ctl server readmit "
         "host7");
-  CHECK(told({"S", "evict nothing"}) ==
-        "session nothing: ended; its client opens nothing here until you write rnbd-ctl server "
-        "readmit CLIENT");
+  answer["evicted"] = CtlJson::array();
+  CHECK(told({"S", "evict nothing"}) == "session nothing: ended; its client may open it anew");
   CHECK(told({"S", "disconnect 10.0.0.8:40000"}) ==
         "path 10.0.0.8:40000: closed; its client may connect it again by itself");
   CHECK(told({"D", "remove-path tcp:10.0.0.1:1234"}) ==
