@@ -1091,6 +1091,33 @@ evicts_away() {
 }
 it "evict puts out also a client whose paths are all away" evicts_away
 
+# evicts_with_full_disk SPARES: are there files for that?
+evicts_with_full_disk() {
+  requires_python nbd
+  ((EUID == 0)) || skip "only root can mount a small file system"
+  truncate -s 1M image
+  mkdir state
+  mount -t tmpfs -o size=4M tmpfs state 2>/dev/null || skip "cannot mount tmpfs here"
+  at_end umount "$PWD/state"
+  start_server --export "disk0=$PWD/image" --state-directory "$PWD/state" --control "$PWD/control"
+  start_bridge "rnbd+tcp://$address/disk0" --session vm1
+  hold writer
+  writes_now writer '^writes'
+  [[ $1 == spares ]] || rm -f state/.spare-*
+  head -c 5M /dev/zero >state/other 2>/dev/null && fail "5 MiB went into 4 MiB"
+  if [[ $1 == spares ]]; then
+    status_of 0 "${ctl_command[@]}" "$PWD/control" evict vm1 --force
+    grep -q '@127.0.0.1 vm1$' state/evicted
+  else
+    status_of 1 "${ctl_command[@]}" "$PWD/control" evict vm1 --force
+    says said 'clients are out, but the next start of the server may not know that: .*state/evicted: No space left'
+  fi
+  writes_now writer '^fails EIO'
+  status_of 1 nbdinfo --size "$uri"
+}
+it "evict keeps its list also on a full disk" evicts_with_full_disk spares
+it "evict ends sessions also when it cannot keep its list, and says so" evicts_with_full_disk nothing
+
 # However a client proves its name.
 evicts_proven() {
   requires_python nbd

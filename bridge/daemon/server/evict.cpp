@@ -143,20 +143,29 @@ Answer evict(rtrs::Server& server, ExportCatalogue& catalogue, const Order& orde
                               "the disk is mapped or opened anew");
   }
   Json ended = Json::array(), out = Json::array();
+  std::string unkept;  // the first obstacle; it is no reason to let a client go on
+  const auto note = [&](const tl::expected<void, std::string>& kept) {
+    if (!kept && unkept.empty()) unkept = kept.error();
+  };
   for (const auto& session : sessions) {
     const rtrs::wire::Uuid number = number_of_user(session.uuid, session.identity.name);
     // This comes first, so that neither the session nor its client can return in between.
     for (const std::string& who : clients_of(session)) {
       const EvictedClient client{who, session.name, until_of(order.time)};
-      if (auto kept = catalogue.evicted().add(client); !kept) return failure(EIO, kept.error());
+      note(catalogue.evicted().add(client));
       out.push_back(told_of(client));
     }
-    if (auto done = catalogue.reservations().expel(number); !done)
-      return failure(EIO, done.error());
+    note(catalogue.reservations().expel(number));
     server.end_session(session.uuid, session.identity.name, "evicted by command");
     const rtrs::LogAbout about{{.event = "session_evicted", .session = session.name}};
     log_function()(rtrs::LogLevel::warning, "evicted " + whom(session) + " by command");
     ended.push_back(session.name);
+  }
+  if (!unkept.empty()) {
+    return failure(EIO,
+                   "the sessions have ended and their clients are out, but the next start of the "
+                   "server may not know that: " +
+                       unkept);
   }
   return Json{{"sessions_ended", std::move(ended)}, {"evicted", std::move(out)}};
 }

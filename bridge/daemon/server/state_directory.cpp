@@ -126,14 +126,16 @@ std::string text_of(int error) {
 /// Files that are kept ready, so that a full disk is no reason to refuse a writer: as many storages
 /// may get their first record then. Those that have one go on in the room of the older record.
 constexpr unsigned kSpares = 64;
+/// Of the list of evicted clients: its first two drafts. Then the old list is the next draft.
+constexpr unsigned kSparesOfList = 2;
 /// Bytes of a spare file: 170 parts.
 constexpr off_t kSpareSize = 4096;
 
 std::string spare_name(unsigned number) { return ".spare-" + std::to_string(number); }
 
 /// Missing files are made as long as there is room.
-void make_spares(int directory) {
-  for (unsigned n = 0; n < kSpares; ++n) {
+void make_spares(int directory, unsigned count) {
+  for (unsigned n = 0; n < count; ++n) {
     const std::string name = spare_name(n);
     const rtrs::OwnedFd file{
         ::openat(directory, name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600)};
@@ -198,7 +200,7 @@ tl::expected<std::unique_ptr<ReservationFiles>, std::string> ReservationFiles::o
   if (!lock || (::flock(lock.get(), LOCK_EX | LOCK_NB) < 0 && errno != EWOULDBLOCK)) {
     return tl::unexpected(directory + '/' + kLock + ": " + text_of(errno));
   }
-  make_spares(fd.get());
+  make_spares(fd.get(), kSpares);
   ::flock(lock.get(), LOCK_UN);
   return std::unique_ptr<ReservationFiles>{
       new ReservationFiles{std::move(fd), std::move(lock), directory, existed}};
@@ -304,6 +306,7 @@ tl::expected<void, std::string> keep_evicted(EvictedClients& clients,
   const auto folder = std::make_shared<rtrs::OwnedFd>(
       ::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!*folder) return failed(errno);
+  make_spares(folder->get(), kSparesOfList);
   const auto save = [folder, failed](const std::string& list) -> tl::expected<void, std::string> {
     const auto bytes = std::as_bytes(std::span{list});
     if (const int error = write_draft(folder->get(), "evicted.new", bytes)) return failed(error);
