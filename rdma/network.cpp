@@ -122,10 +122,13 @@ std::string network_of_host(std::string_view peer) {
 std::string normal_host(std::string_view peer) {
   const auto address = address_of(peer);
   if (!address) return std::string{peer.substr(0, peer.rfind(':'))};
-  if (!is_v4(address->bytes)) return network_of_host(peer);
-  std::array<char, INET_ADDRSTRLEN> text{};
-  ::inet_ntop(AF_INET, address->bytes.data() + kMappedBits / 8, text.data(), text.size());
-  return text.data();
+  std::array<char, INET6_ADDRSTRLEN> text{};
+  if (is_v4(address->bytes)) {
+    ::inet_ntop(AF_INET, address->bytes.data() + kMappedBits / 8, text.data(), text.size());
+    return text.data();
+  }
+  ::inet_ntop(AF_INET6, address->bytes.data(), text.data(), text.size());
+  return '[' + std::string{text.data()} + std::string{address->interface} + ']';
 }
 
 }  // namespace rtrs

@@ -36,7 +36,7 @@ std::string host_in_networks(std::string_view peer);
 std::string network_of_host(std::string_view peer);
 
 /// The host of `peer` in the one way to write it: "10.0.0.5", also of "[::ffff:10.0.0.5]:40112", or
-/// network_of_host(). Of what is no address, all before the port.
+/// "[fd00::7]". Of what is no address, all before the port.
 std::string normal_host(std::string_view peer);
 
 }  // namespace rtrs
