@@ -81,8 +81,8 @@ struct Readiness::Wait final : detail::reactor_op {
 struct Readiness::Registration {
   epoll_reactor& reactor;
   int descriptor;
-  Wait* read;
-  Wait* write;
+  std::unique_ptr<Wait> read;
+  std::unique_ptr<Wait> write;
   epoll_reactor::per_descriptor_data data{};
 };
 
@@ -91,14 +91,19 @@ Readiness::Readiness(boost::asio::io_context& io, HangUps& hang_ups, int descrip
     : hang_ups_{hang_ups}, handler_{handler} {
   auto& reactor = boost::asio::use_service<epoll_reactor>(io);
   reactor.init_task();
-  epoll_reactor::per_descriptor_data data{};
-  if (const int error = reactor.register_descriptor(descriptor, data); error != 0) {
-    throw std::system_error{error, std::generic_category(), "epoll_ctl"};
+  // The steps that may lack memory come before those that have to be undone.
+  auto registration = std::make_unique<Registration>(Registration{
+      reactor, descriptor, std::make_unique<Wait>(handler, &ReadinessHandler::on_readable),
+      std::make_unique<Wait>(handler, &ReadinessHandler::on_writable)});
+  const int error = reactor.register_descriptor(descriptor, registration->data);
+  if (error != 0) throw std::system_error{error, std::generic_category(), "epoll_ctl"};
+  registration_ = std::move(registration);
+  try {
+    hang_ups_.add(descriptor, *this);
+  } catch (...) {
+    close();
+    throw;
   }
-  registration_ = std::make_unique<Registration>(
-      Registration{reactor, descriptor, new Wait{handler, &ReadinessHandler::on_readable},
-                   new Wait{handler, &ReadinessHandler::on_writable}, data});
-  hang_ups_.add(descriptor, *this);
 }
 
 Readiness::~Readiness() { close(); }
@@ -110,8 +115,8 @@ void Readiness::close() {
   // Waits under way end with an error, in a later event.
   last->reactor.deregister_descriptor(last->descriptor, last->data, /*closing=*/false);
   last->reactor.cleanup_descriptor_data(last->data);
-  last->read->abandon();
-  last->write->abandon();
+  last->read.release()->abandon();
+  last->write.release()->abandon();
 }
 
 void Readiness::start(Wait& wait, int kind, bool speculative) {

@@ -71,7 +71,8 @@ class TcpFixture {
 
   void settle() {
     for (int quiet = 0; quiet < 2;) {
-      const bool moved = left_.move() | right_.move();
+      const bool left = left_.move();
+      const bool moved = right_.move() || left;
       std::array<pollfd, 2> descriptors{left_.interest(), right_.interest()};
       const bool ready = poll(descriptors.data(), 2, 5) > 0;
       quiet = moved || ready ? 0 : quiet + 1;
