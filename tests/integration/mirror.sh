@@ -699,14 +699,15 @@ it "a client that was taken over lets others in, though users of it stay" lets_i
 client_dies() {
   local i
   start_members a b
-  face_of_mirror
+  face_of_mirror "control=$PWD/control"
   start_writers
   for ((i = 0; i < kills; i++)); do
     kill_hard nbdkit
-    face_of_mirror
+    face_of_mirror "control=$PWD/control"
     go_on
   done
   end_writers
+  eventually 120 all_in_step
   compare a b
 }
 it "a client that is killed leaves nothing half written for the next one" client_dies
