@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What a test has to know of the sanitizer that it is built with.
+// Facts of the sanitizer that a test is built with.
 #pragma once
 
 namespace rtrs::test {

@@ -113,8 +113,8 @@ Json told_of(const EvictedClient& client) {
           {"let_in_by", "readmit " + client.who}};
 }
 
-/// The name that it has proven, or else all addresses that it comes from: that of the path that
-/// made the session, which may be away, and those of its paths.
+/// The name that it has proven, or else all addresses that it comes from. These are that of the
+/// path that made the session, which may be away, and those of its paths.
 std::vector<std::string> clients_of(const rtrs::ServerSessionStatus& session) {
   std::vector<std::string> all;
   const auto add = [&](const std::string& peer) {
