@@ -67,7 +67,7 @@ struct OnThreads {
   unsigned entered = 0, awaited = 0;
   bool together = true;  ///< none has waited in vain
   ino_t passes = 0;      ///< of the file whose writes are not waited for, nor counted
-  bool fail_next = false;
+  std::atomic<bool> fail_next = false;
   bool loses = false;
   std::set<int> told;
 
@@ -349,7 +349,7 @@ extern "C" ssize_t pwritev2(int fd, const iovec* vectors, int count, off_t offse
   OnThreads* const watching = on_threads;
   if (watching != nullptr && (flags & RWF_DSYNC) != 0) {
     watching->enter(fd);
-    if (std::exchange(watching->fail_next, false)) {
+    if (watching->fail_next.exchange(false)) {
       errno = ENOSPC;
       return -1;
     }
