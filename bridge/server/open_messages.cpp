@@ -45,7 +45,13 @@ void OpenMessages::on_request(rtrs::ServerRequest& request) {
   const std::string name = wanted->device_name;
   if (int error = session_.numbers.verdict(number, name)) return finish(request, error);
   if (is_out(name, wanted->mode)) return refuse(request, number, EACCES);
-  if (Device* device = session_.devices.find(name)) return answer_with(request, number, *device);
+  if (Device* device = session_.devices.find(name)) {
+    // A copy of an OPEN finds what the first one found.
+    const bool comes_again = kind_of(*wanted, number) == OpenKind::again;
+    if (comes_again && number > device->newest_number)
+      session_.catalogue.reservations().come_again(device->lease);
+    return answer_with(request, number, *device);
+  }
   if (session_.devices.full()) return refuse(request, number, EMFILE);
   const ExportCatalogue& catalogue = session_.catalogue;
   const Permission permission = catalogue.permission(name, session_.facts.user());

@@ -125,19 +125,22 @@ bool ReservationBook::rejoin(Lease& lease, const wire::Uuid& session, OpenKind o
   if (reservations.record().claim != wire::Uuid{}) return false;
   reservations.enter(session);
   lease.writer_ = session;
-  const bool kept = store_ != nullptr && lease.storage()->reservation_key_ != wire::Uuid{};
-  const auto late = last_before(reservations.record(), session);
-  if (kept)
-    lease.found_ = late ? found_late(reservations.record(), *late) : generation_of(reservations);
+  if (is_kept(*lease.storage())) lease.found_ = found_by(reservations, session);
   lease.storage()->writers_->take_part();
   return true;
+}
+
+void ReservationBook::come_again(Lease& lease) {
+  const std::lock_guard lock{mutex_};
+  if (!lease.writer_ || !is_kept(*lease.storage())) return;
+  lease.found_ = found_by(*lease.storage()->reservations_, *lease.writer_);
 }
 
 tl::expected<void, Failure> ReservationBook::reserve(Lease& lease, const wire::Uuid& session,
                                                      OpenKind open_kind) {
   const std::lock_guard one_at_a_time{one_at_a_time_};
   const wire::Uuid& key = lease.storage()->reservation_key_;
-  const bool kept = store_ != nullptr && key != wire::Uuid{};
+  const bool kept = is_kept(*lease.storage());
   std::unique_lock<WriterStore> store;
   if (kept) store = std::unique_lock{*store_};
   std::uint64_t found = 0;
@@ -188,9 +191,7 @@ tl::expected<void, Failure> ReservationBook::reserve_in(const Lease& lease, cons
     return tl::unexpected(Failure{ESTALE, "somebody else has come since the client looked at it"});
   }
   const wire::Uuid claim = in_time ? granted->id : wire::Uuid{};
-  const auto late = last_before(reservations.record(), session);
-  if (key != nullptr)
-    found = late ? found_late(reservations.record(), *late) : generation_of(reservations);
+  if (key != nullptr) found = found_by(reservations, session);
   // It has had the storage open elsewhere, and says so.
   const bool stranger = open_kind == OpenKind::again && found == wire::kNoWriterYet;
   const auto next_record = [&] {
@@ -287,12 +288,24 @@ std::uint64_t ReservationBook::generation_of(const WriterReservations& reservati
   return store_->knows_all() ? wire::kNoWriterYet : 0;
 }
 
+/// The generation before the session came. With the lock held.
+std::uint64_t ReservationBook::found_by(const WriterReservations& reservations,
+                                        const wire::Uuid& session) const {
+  const auto late = last_before(reservations.record(), session);
+  return late ? found_late(reservations.record(), *late) : generation_of(reservations);
+}
+
+/// False: its reservations are lost with the server.
+bool ReservationBook::is_kept(const Storage& storage) const {
+  return store_ != nullptr && storage.reservation_key_ != wire::Uuid{};
+}
+
 /// Of a writer's storage the record is up to date. Otherwise another server may have changed it
 /// since it was read, if it can be reached from there.
 std::uint64_t ReservationBook::generation(const Lease& lease) const {
   const std::lock_guard lock{mutex_};
   const Storage& storage = *lease.storage();
-  if (store_ == nullptr || storage.reservation_key_ == wire::Uuid{}) return 0;
+  if (!is_kept(storage)) return 0;
   const bool up_to_date = lease.writer_ || (storage.recorded_ && store_->knows_all());
   return up_to_date ? generation_of(*storage.reservations_) : 0;
 }

@@ -44,6 +44,9 @@ class ReservationBook {
   ///
   /// Errors: EIO (of the store), ESTALE (somebody else came since the look of a claimed lease).
   tl::expected<void, Failure> reserve(Lease& lease, const wire::Uuid& session, OpenKind open_kind);
+  /// The session of this lease comes again, and the server has not missed it. Its own reservation
+  /// and all later ones are known from now on. Never blocks.
+  void come_again(Lease& lease);
   /// The line of OpenLines for reserve(). A server has one state directory, so one hanging
   /// reservation holds up all.
   static std::string line() { return {}; }
@@ -131,6 +134,8 @@ class ReservationBook {
                                          const wire::Uuid& session, OpenKind open_kind,
                                          std::uint64_t& found);
   std::uint64_t generation_of(const WriterReservations& reservations) const;
+  std::uint64_t found_by(const WriterReservations& reservations, const wire::Uuid& session) const;
+  bool is_kept(const Storage& storage) const;
   Saved expel_from(WriterReservations& reservations, const wire::Uuid& key,
                    const wire::Uuid& session, Lock& lock);
   Saved save(const WriterReservations& reservations, const wire::Uuid& key, Lock& lock);

@@ -9,6 +9,7 @@
 #include <string>
 #include <utility>
 
+#include "bridge/server/session_facts.hpp"
 #include "tests/unit/server/catalogue_fixture.hpp"
 
 namespace catalogue_reservations_test {
@@ -194,6 +195,45 @@ TEST_CASE("catalogue: a clone that never had a writer tells so as often as it is
     CHECK(static_cast<std::uint32_t>(serial) > 1);  // and so an older client loses the device
     CHECK(clone.catalogue.reservations().found_generation(lease) == wire::kNoWriterYet);
   }
+}
+
+TEST_CASE("catalogue: a session that comes again unnoticed is told of its own reservation") {
+  TempFile file;
+  const auto records = std::make_shared<Reservations>();
+  records->complete = true;
+  Fakes server{records};
+  CHECK(failure_of(server.catalogue, {"rw", file.path, "", false, false}).empty());
+  World world;  // sends the messages
+  world.surroundings.offload = world.surroundings.record =
+      [](rtrs::Reactor*, const std::function<void()>& work, const std::function<void()>& then) {
+        work();
+        then();
+      };
+  QueueTable queues{nullptr, server.catalogue, world.surroundings};
+  SessionFacts facts;
+  facts.uuid = {1};
+  facts.extensions = facts.claims = true;
+  facts.queue_depth = 4;
+  facts.max_io_size = 65536;
+  BlockSession session{facts, server.catalogue, queues, world.surroundings};
+  const auto open = [&](std::uint32_t number, std::uint8_t flags) {
+    wire::NumberedOpen message{wire::encode_open("rw", kReadWrite), {number, 0}};
+    message.open.flags = flags;
+    const Call& call = world.send(session, message, true, room(sizeof(wire::OpenResponse)));
+    REQUIRE(call.error == 0);
+    wire::DeviceInfo question;
+    question.header = wire::header_of(wire::MessageType::device_info);
+    question.device_id = call.answer<wire::OpenResponse>().device_id;
+    return world.send(session, question, true, room(sizeof(wire::DeviceInfoResponse)))
+        .answer<wire::DeviceInfoResponse>();
+  };
+  const auto first = open(1, 0);
+  CHECK(first.found_generation == wire::kNoWriterYet);
+  CHECK((first.generation >> 32) != 0);
+  CHECK(open(1, 0).found_generation == wire::kNoWriterYet);  // a copy
+  const auto again = open(2, wire::kOpenAgain);
+  CHECK(again.found_generation == first.generation);
+  CHECK(again.generation == first.generation);
 }
 
 TEST_CASE("catalogue: a server says that there was no writer only if it would know of one") {
