@@ -4,11 +4,22 @@ import asyncio
 import os
 import time
 
+import client
+import contents
 import record
 import storage
 
 PATIENCE = 60  # seconds for what takes 5 on a machine that is not busy
 FORGOTTEN = 9  # seconds: the server has forgotten a client that stood still for so long
+
+
+async def answered(question, otherwise):
+    """Asks until the answer is yes. Errors: TimeoutError."""
+    deadline = time.monotonic() + PATIENCE
+    while not await question():
+        if time.monotonic() > deadline:
+            raise TimeoutError(otherwise)
+        await asyncio.sleep(0.1)
 
 
 class Nemesis:
@@ -92,20 +103,32 @@ class Nemesis:
     async def disk_grows(self):
         """Clients that come later are told; the face has to be before its server may restart.
 
-        A disk that grows while its server is away is another one for those who have it open.
+        A disk that grows while its server is away is another one for those who have it open. A face
+        that has it open lets clients in meanwhile, with the size that it knows.
         """
         world = self.world
         if os.path.getsize(world.disks[0].image) > world.layout.size:
             return
-        await (await world.clients.connect(world.face)).close()  # the server is there again
+        await answered(self.server_answers, "no read is answered")
         with open(world.disks[0].image, "rb+") as image:
             image.truncate(world.layout.whole)
             os.fsync(image.fileno())
         world.clients.note("who grew it", "zero", world.layout.units, world.layout.grown, fua=True)
-        await (await world.clients.connect(world.face)).close()
+        await answered(self.face_is_told, "the face is not told of the new size")
         for link in world.clients.links:
             if link.may_leave():
                 link.hang_up()
+
+    async def server_answers(self):
+        connection = await self.world.clients.connect(self.world.face)
+        error, _ = await connection.ask(client.READ, 0, contents.SECTOR)
+        await connection.close()
+        return error == 0
+
+    async def face_is_told(self):
+        connection = await self.world.clients.connect(self.world.face)
+        await connection.close()
+        return connection.size > self.world.layout.size
 
     # ---- Members of a mirror
 
