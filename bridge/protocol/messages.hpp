@@ -238,7 +238,8 @@ struct DeviceInfoResponse {
   /// The server's record of the storage's writers: its origin (upper half) and the last number that
   /// was given, which each reservation raises. kNoWriterYet; 0 = unknown.
   le64 generation = 0;
-  /// The same when this session came, before its own reservation.
+  /// The same when this session came, before its own reservation. It comes anew with each new OPEN
+  /// of kOpenAgain.
   le64 found_generation = 0;
 };
 /// Servers and clients of before have no more.
