@@ -136,8 +136,10 @@ class Server(Program):
         self.options = options
         self.disk, self.exports = disk, exports
         self.port = 0
+        self.began = 0  # of this life in the log
 
     async def start(self):
+        self.began = os.path.getsize(self.log) if os.path.exists(self.log) else 0
         reader = self.spawn(self.disk.command(
             [SERVER, "--listen", f"tcp:127.0.0.1:{self.port}", "--state-directory", self.disk.state,
              "--control", "none", *self.options,
@@ -147,6 +149,12 @@ class Server(Program):
             with open(self.log, encoding="utf-8") as file:
                 self.port = int(re.search(r"127\.0\.0\.1:(\d+)", file.read()).group(1))
         self.mended()
+
+    def visited(self):
+        """A client has opened something since the start, and so knows what this life has lost."""
+        with open(self.log, "rb") as file:
+            file.seek(self.began)
+            return b": opened '" in file.read()
 
 
 class Cables(Program):

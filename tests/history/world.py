@@ -123,13 +123,20 @@ class World:
         return face
 
     async def in_step(self):
-        """All members of the mirror have all data. Errors: programs.Broken."""
+        """All members of the mirror have all data. Errors: programs.Broken.
+
+        A member whose power was cut is in step until the face has met its server again, and a moment
+        longer.
+        """
         began = time.monotonic()
         status = {}
+        times = 0
         while time.monotonic() < began + CALM:
             status = await self.face.ask("mirror", "status")
             states = [member["state"] for member in status.get("members", ())]
-            if states == ["in step"] * self.members and not status["unequal_mib"]:
+            whole = states == ["in step"] * self.members and not status["unequal_mib"]
+            times = times + 1 if whole and all(server.visited() for server in self.servers) else 0
+            if times == 3:
                 return
             await asyncio.sleep(0.1)
         raise programs.Broken(f"the members are not in step: {status}")
