@@ -5,6 +5,7 @@
 #include <system_error>
 #include <utility>
 
+#include "bridge/protocol/messages.hpp"
 #include "rdma/log_about.hpp"
 
 namespace rnbd::mirror {
