@@ -115,7 +115,8 @@ ClientSession::Welcome ClientSession::judge(unsigned index) {
   if (!was_up_) return Welcome::first;
   const bool enough = now.queue_depth >= accepted_.queue_depth &&
                       now.max_io_size >= accepted_.max_io_size &&
-                      now.extension.features == accepted_.extension.features;
+                      wire::agreed_features(now.extension.features) ==
+                          wire::agreed_features(accepted_.extension.features);
   // Begun before anybody knew how many permits the lanes share: the next attempt deals as many.
   if (enough && path.permits() != accepted_.queue_depth) return Welcome::stranger;
   const bool same = enough && now.queue_depth == granted_depth_;

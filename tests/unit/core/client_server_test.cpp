@@ -299,6 +299,17 @@ TEST_CASE("a path to a server that waits for its turn renews the session when th
   CHECK(bench.connect(1, kRight, 2) == Welcome::renewed);
 }
 
+TEST_CASE("a session goes on at its server that takes turns from now on, or no longer") {
+  Bench bench;
+  REQUIRE(bench.connect(0, kRight, 1) == Welcome::first);
+  bench.lose(0);
+  bench.features |= wire::kFeatureSharedIdentity;
+  CHECK(bench.connect(0, kRight, 2) == Welcome::renewed);
+  bench.lose(0);
+  bench.features &= ~std::uint32_t{wire::kFeatureSharedIdentity};
+  CHECK(bench.connect(0, kRight, 3) == Welcome::renewed);
+}
+
 TEST_CASE("a path that has another session at a clone is refused like one that has none") {
   CloneBench bench{kRight};
   bench.session.begin(1);
