@@ -587,6 +587,28 @@ all_die() {
 }
 it_plugin "when all servers are killed, requests wait until they are back" all_die
 
+# The mirror has been there for longer than requests wait.
+wait_begins_at_the_loss() {
+  local limit=$((8 * slow)) began=$SECONDS
+  start_members a b
+  attach_to "$mirror" "no-path-timeout=${limit}s" reconnect-max=200ms "control=$PWD/control"
+  start_writers
+  eventually 120 all_in_step
+  eventually $((limit + 10)) is_past $((began + limit + 1))
+  kill_hard a
+  go_on
+  kill_hard b
+  eventually 20 detached
+  start_member b
+  start_member a
+  go_on
+  end_writers
+  compare a b
+}
+is_past() { ((SECONDS > $1)); }
+it_plugin "requests wait from the loss of the last server on, however long the mirror was there" \
+  wait_begins_at_the_loss
+
 # One client all the time: what it left on the servers itself is no other client's.
 restarts() {
   local name
