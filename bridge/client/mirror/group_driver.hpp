@@ -85,7 +85,7 @@ class GroupDriver final : private GroupHost {
   void done(std::uint64_t operation) override;
   void failed(std::uint64_t operation, int error) override;
   bool may_copy() override { return !copies_.paused_until(); }
-  void over() override { news_ = News::over; }
+  void over() override;
 
   // Commands on their way.
   void finished(TaskPtr task);

@@ -137,13 +137,18 @@ void GroupDriver::choose_nearest() {
   group_->prefer(nearest);
 }
 
+/// Calls wait from now on, not from when the group was last made.
+void GroupDriver::over() {
+  news_ = News::over;
+  not_live_since_ = Clock::now();
+}
+
 /// The group is over. Calls without an answer go to the next one, unless an answer ended the group.
 void GroupDriver::begin_anew() {
   was_live_ = true;
   for (unsigned i = 0; i < members_.size(); ++i) drop(i);
   group_.reset();
   copies_.clear();
-  not_live_since_ = Clock::now();
   state_.set_live(false);
   calls_.end_failed();
   report_.say(rtrs::LogLevel::error,
