@@ -22,10 +22,6 @@ Failure refusal_of_referred(const std::string& name, const std::string& uri) {
   return {ENOENT, in_quotes(name) + ": it is a referral to " + uri};
 }
 
-Failure refusal_of_stranger(const std::string& name) {
-  return {ENOENT, in_quotes(name) + ": this client has no right to it"};
-}
-
 /// Only clients that number their OPENs say so.
 OpenKind kind_of(const wire::OpenRequest& wanted, std::uint32_t number) {
   if (number == 0) return OpenKind::unknown;
@@ -162,7 +158,7 @@ void OpenMessages::refuse_stranger(const OpeningPtr& opening) {
                                  ? "not in rw or ro"
                                  : "not in rw or ro of the search path",
                              rtrs::LogLevel::warning);
-  refuse_unseen(opening, refusal_of_stranger(opening->name()));
+  refuse_unseen(opening, {ENOENT, ""});
 }
 
 /// As if there were no such export, and not sooner than if there were none.
@@ -207,8 +203,10 @@ void OpenMessages::answer(const OpeningPtr& opening, Opening::Result result) {
   if (!result) {
     const Failure failure = steps_.may_be_its_own(result.error().error) ? directory_hangs(name)
                                                                         : std::move(result.error());
-    // A client that is content with reading asks again, as clients do by default.
-    if (failure.error != EROFS) log.refusal(name, "refused to open " + failure.text);
+    // A client that is content with reading asks again, as clients do by default. Of a stranger the
+    // log has a line already.
+    if (failure.error != EROFS && !failure.text.empty())
+      log.refusal(name, "refused to open " + failure.text);
     return refuse(request, number, failure.error);
   }
   if (const int error = withdrawn_meanwhile(name, result->mode()))

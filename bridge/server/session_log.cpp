@@ -29,22 +29,24 @@ void SessionLog::tell(rtrs::LogLevel level, const char* event, const std::string
 
 void SessionLog::refusal(const std::string& device, const std::string& line, const char* event) {
   if (refusals_ == kMaxRefusalLines) return;
-  ++refusals_;
-  const char* end = refusals_ == kMaxRefusalLines ? " (further refusals are not logged)" : "";
-  say(rtrs::LogLevel::warning, event, device, line + end);
+  say(rtrs::LogLevel::warning, event, device, line + end_of_refusal());
 }
 
 void SessionLog::audit_refusal(const std::string& name, wire::AccessMode mode, const char* why,
                                rtrs::LogLevel level) {
   if (refusals_ == kMaxRefusalLines) return;
-  ++refusals_;
   tell(level, "open_refused", name,
        audit_line("open refused", {{"peer", facts_.peer},
                                    {"identity", facts_.identity},
                                    {"session", facts_.name},
                                    {"export", name},
                                    {"access", wire::to_string(mode)},
-                                   {"why", why}}));
+                                   {"why", why}}) +
+           end_of_refusal());
+}
+
+const char* SessionLog::end_of_refusal() {
+  return ++refusals_ == kMaxRefusalLines ? " (further refusals are not logged)" : "";
 }
 
 }  // namespace rnbd

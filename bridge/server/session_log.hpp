@@ -31,6 +31,9 @@ class SessionLog {
                      rtrs::LogLevel level);
 
  private:
+  /// Counts a line of a refusal. The last one says that no more follow.
+  const char* end_of_refusal();
+
   const SessionFacts& facts_;
   const Surroundings& surroundings_;
   unsigned refusals_ = 0;

@@ -47,6 +47,7 @@ alike() {
   sed -E "s/'?\<y\>'?/EXPORT/g; s/[0-9]{2,}/N/g" said >absent
   diff forbidden absent
   says server.log 'open refused peer=.* identity=stranger session=.* export=x access=.* why="not in rw or ro"'
+  if grep "refused to open 'x'" server.log; then fail "the log tells one refusal twice"; fi
 }
 it "an export that is forbidden looks like one that is not there" alike
 

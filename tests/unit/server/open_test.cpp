@@ -177,6 +177,23 @@ TEST_CASE("open: refusals in the log are few, and nobody can write its own lines
   CHECK(world.log.size() == 20);
 }
 
+TEST_CASE("open: one line in the log tells of one refusal by right, and the last says so") {
+  World world;
+  ExportSpecification secret;
+  secret.name = "disk";
+  secret.rights.rw = {"somebody"};
+  CatalogueChange wanted;
+  wanted.update = {secret};
+  REQUIRE(world.catalogue.change(std::move(wanted), false).empty());
+  world.log.clear();
+  CHECK(world.open(world.session(), "disk").error == ENOENT);
+  REQUIRE(world.log.size() == 1);
+  CHECK(world.log.back().ends_with("why=\"not in rw or ro\""));
+  for (int n = 0; n < 1000; ++n) world.open(world.session(), "disk");
+  CHECK(world.log.size() == 20);
+  CHECK(world.log.back().ends_with("(further refusals are not logged)"));
+}
+
 namespace {
 
 Call& open_numbered(World& world, const char* name, std::uint32_t number, std::uint32_t settled,
