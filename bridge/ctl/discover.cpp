@@ -6,8 +6,10 @@
 #include <CLI/Formatter.hpp>
 #include <CLI/Validators.hpp>
 #include <array>
+#include <atomic>
 #include <cerrno>
 #include <chrono>
+#include <cstdio>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -159,13 +161,24 @@ int show(const Question& question, Connections& connections) {
   return 0;
 }
 
+/// The troubles that keep the first question waiting, told as they come.
+///
+/// Threads: any, beside the one that speaks.
+rtrs::Log tell_of_waiting(const std::atomic<bool>& waiting) {
+  return [&waiting](rtrs::LogLevel level, const std::string& line) {
+    if (!waiting || level < rtrs::LogLevel::warning) return;
+    std::fputs(("rnbd-ctl: " + readable_text(line) + "\n").c_str(), stderr);
+  };
+}
+
 /// Runs until Ctrl-C, or until its reader is gone. People see the changes; programs get the whole
 /// directory again. A server that is away is waited for.
-int watch(const Question& question, Connections& connections) {
+int watch(const Question& question, Connections& connections, std::atomic<bool>& waiting) {
   std::optional<CtlDiscovery> shown;
   std::string trouble;
   for (;;) {
     auto present = look(connections, question.server.connect_timeout);
+    waiting = false;
     if (!present && !shown) {
       complain_of(present.error());
       return 1;
@@ -183,8 +196,10 @@ int watch(const Question& question, Connections& connections) {
 }
 
 int run(const Question& question) {
-  Connections connections{question.server, {}};
-  const int status = question.watch ? watch(question, connections) : show(question, connections);
+  std::atomic<bool> waiting{true};
+  Connections connections{question.server, tell_of_waiting(waiting)};
+  const int status =
+      question.watch ? watch(question, connections, waiting) : show(question, connections);
   connections.leave();
   return status;
 }

@@ -283,4 +283,15 @@ signal.sigwait([signal.SIGTERM])
 }
 it "discover ends at a server that is there and does not answer" unanswered
 
+# A port that was free a moment ago.
+closed() {
+  local port
+  port=$(/usr/bin/python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
+  spawn asker "${ctl_command[@]}" discover "127.0.0.1:$port" connect-timeout=1h
+  wait_for_line asker.log 'Connection refused .*; it is tried again until 3600 s have passed \(connect-timeout\)'
+  kill "${pid[asker]}"
+  wait_end asker 5 || fail "discover does not leave"
+}
+it "discover says at once that nobody listens at the address, and tries on" closed
+
 finish
