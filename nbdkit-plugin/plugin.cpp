@@ -76,7 +76,7 @@ int on_config_complete() {
       return -1;
     }
     state->config = *std::move(config);
-    state->config.how_to_list = "nbdkit -r -U - rnbd " + state->config.server() +
+    state->config.how_to_list = "nbdkit -r -U - rnbd " + state->config.server_and_keys() +
                                 " dynamic-export=true --run 'nbdinfo --list \"$uri\"'";
     state->connections = std::make_unique<Connections>(state->config, &log_line);
     return 0;

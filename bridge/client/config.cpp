@@ -126,6 +126,16 @@ std::optional<Done> set_tls_key(rtrs::TlsKeys& keys, std::string_view key, std::
   return Done{};
 }
 
+/// The text as it is, or in quotes where a shell would take it for something else.
+std::string word_of_shell(const std::string& text) {
+  constexpr std::string_view kPlain =
+      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./+,-@%=:";
+  if (text.find_first_not_of(kPlain) == std::string::npos) return text;
+  std::string quoted = "'";
+  for (const char c : text) quoted += c == '\'' ? std::string{"'\\''"} : std::string{c};
+  return quoted + "'";
+}
+
 tl::expected<rtrs::TlsMode, std::string> parse_tls(std::string_view value) {
   if (value == "on") {
     return Error{"'on' would let anybody on the way choose to send in clear; write require or off"};
@@ -325,6 +335,22 @@ std::string ClientConfig::server() const {
   for (const auto& member : mirror->members)
     text += (text.back() == '/' ? "" : ",") + host_and_port(member.front());
   return text;
+}
+
+std::string ClientConfig::server_and_keys() const {
+  std::string words = server();
+  const auto add = [&](const char* key, const std::string& value) {
+    if (!value.empty()) words += std::string{" "} + key + "=" + word_of_shell(value);
+  };
+  add("tls-username", tls_keys.username);
+  add("tls-psk", tls_keys.psk);
+  add("tls-certificates", tls_keys.certificates);
+  if (!tls_keys.verify_peer) words += " tls-verify=false";
+  if (auth_keys) {
+    add("auth-username", auth_keys->username);
+    add("auth-psk", auth_keys->psk);
+  }
+  return words;
 }
 
 Done ConfigReader::set(std::string_view key, std::string_view value) {

@@ -69,6 +69,8 @@ struct ClientConfig {
 
   /// `rnbd+tcp://host:port`, for messages.
   std::string server() const;
+  /// server() and the keys, as words of a shell for commands that take the plugin's parameters.
+  std::string server_and_keys() const;
 
  private:
   /// 0 with TLS, which has better checks of its own.

@@ -39,6 +39,7 @@ assert h.pread(512, 0) == b"3" * 512'
 it "who is in rw writes, who is in ro reads only, and the log says who opened what" opened
 
 alike() {
+  local how
   keys host1 stranger
   serve --export x=memory:1M,rw=host1
   refused stranger x 'No such file'
@@ -46,6 +47,11 @@ alike() {
   refused stranger y 'No such file'
   sed -E "s/'?\<y\>'?/EXPORT/g; s/[0-9]{2,}/N/g" said >absent
   diff forbidden absent
+  # The command that it names has the keys that the server asks for.
+  how=$(grep -oE "rnbds\+tcp://$address tls-username=\S+ tls-psk=\S+" said) || fail "the advice lacks the key"
+  # shellcheck disable=SC2086 # words of a shell
+  ctl discover --json $how >found
+  says found '"exports":\[\]'
   says server.log 'open refused peer=.* identity=stranger session=.* export=x access=.* why="not in rw or ro"'
   if grep "refused to open 'x'" server.log; then fail "the log tells one refusal twice"; fi
 }

@@ -156,6 +156,19 @@ TEST_CASE("a URI of TLS names the user and the keys") {
   CHECK_FALSE(config.data_digest());
 }
 
+TEST_CASE("a command that reaches the server has the keys, each as one word of a shell") {
+  CHECK(good({{"uri", "rnbd+tcp://h/d"}}).server_and_keys() == "rnbd+tcp://h:1234");
+  CHECK(good({{"uri", "rnbds+tcp://me@h/d?tls-psk-file=/k"}}).server_and_keys() ==
+        "rnbds+tcp://h:1234 tls-username=me tls-psk=/k");
+  CHECK(
+      good(
+          {{"uri", "rnbds+tcp://h/d"}, {"tls-certificates", "/it's mine"}, {"tls-verify", "false"}})
+          .server_and_keys() ==
+      "rnbds+tcp://h:1234 tls-certificates='/it'\\''s mine' tls-verify=false");
+  CHECK(good({{"uri", "rnbd://h/d"}, {"auth-username", "me"}, {"auth-psk", "/k"}})
+            .server_and_keys() == "rnbd://h:1234 auth-username=me auth-psk=/k");
+}
+
 TEST_CASE("a mirror has its members and how it is used from the URI") {
   const ClientConfig config = good({{"uri", "rnbd-mirror+tcp://a,b:99/disk0?degraded=quorum"}});
   REQUIRE(config.mirror.has_value());
