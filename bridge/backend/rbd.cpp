@@ -107,9 +107,21 @@ constexpr char kForm[] = "write rbd:POOL[/NAMESPACE]/IMAGE[@SNAPSHOT][,conf=FILE
 
 // ---- Opening ------------------------------------------------------------------------------------
 
-std::string advice_for_rbd(int error, const char* step) {
+std::string advice_for_rbd(int error, std::string_view step, const std::string& id) {
   const std::string begin = std::string{step} + " failed: " + std::strerror(error) + "; ";
-  const bool forbids = error == EPERM && std::string_view{step} == kRbdSettingsStep;
+  if (step == kRbdConfigurationStep) {
+    return begin +
+           "name an existing file with conf=, or write /etc/ceph/ceph.conf; the user that " +
+           "this program runs as must be able to read it";
+  }
+  const bool lacks_key = error == ENOENT || error == EACCES || error == EPERM;
+  if (step == kRbdConnectStep && lacks_key) {
+    const std::string user = "client." + (id.empty() ? "admin" : id);
+    return begin + "this program needs the key that the cluster has for " + user +
+           ", in a file that it may read: ceph auth get " + user + " -o /etc/ceph/ceph." + user +
+           ".keyring, or where keyring= in the configuration says";
+  }
+  const bool forbids = error == EPERM && step == kRbdSettingsStep;
   if (forbids) {
     return begin +
            "rbd_cache and rbd_plugins would keep answered writes in this server only, and without "
@@ -125,7 +137,7 @@ std::string advice_for_rbd(int error, const char* step) {
              "the image has no exclusive lock, which is the fence against another writer; "
              "give it one (rbd feature enable IMAGE exclusive-lock), or export it read-only";
     case ENOENT:
-      return begin + "look at 'rbd ls POOL' and 'rbd snap ls IMAGE', and at conf= and id=";
+      return begin + "look at 'rbd ls POOL' and 'rbd snap ls IMAGE', with the same conf= and id=";
     case EACCES:
     case EPERM:
       return begin + "the user (id=) may not; give it the cap 'profile rbd' for the pool";
@@ -170,7 +182,7 @@ tl::expected<std::unique_ptr<Backend>, Failure> open_rbd(const std::string& rest
   const char* step = "";
   int error = -(*module)->open(target, &shared->image, facts, &step);
   if (error == EINVAL) error = EIO;  // the cluster's, which may get better; the name is right
-  if (error > 0) return bad_specification(error, text, advice_for_rbd(error, step));
+  if (error > 0) return bad_specification(error, text, advice_for_rbd(error, step, name->id));
   describe_rbd(*shared, facts, read_only);
   if (shared->log) shared->log(rtrs::LogLevel::debug, text + ": known as: " + facts.identity);
   return std::make_unique<RbdBackend>(std::move(shared));

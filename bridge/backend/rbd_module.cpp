@@ -64,15 +64,19 @@ class Cluster {
   Cluster(const Cluster&) = delete;
   Cluster& operator=(const Cluster&) = delete;
 
-  /// 0 or a negative errno.
-  int connect(const std::string& conf, const std::string& id) {
+  /// 0 or a negative errno, of the step that failed.
+  int connect(const std::string& conf, const std::string& id, const char*& step) {
+    step = kRbdConnectStep;
     int error = rados_create(&handle_, id.empty() ? nullptr : id.c_str());
     if (error < 0) {
       handle_ = nullptr;
       return error;
     }
     error = rados_conf_read_file(handle_, conf.empty() ? nullptr : conf.c_str());
-    if (error < 0) return error;
+    if (error < 0) {
+      step = kRbdConfigurationStep;
+      return error;
+    }
     for (const auto& [key, value] : kSettings) {
       error = rados_conf_set(handle_, key, value);
       const bool lacks_it = error == -ENOENT;  // this version of Ceph
@@ -91,7 +95,7 @@ class Cluster {
 };
 
 /// Connects unless there is a connection already. 0 or a negative errno.
-int cluster_for(const RbdTarget& target, std::shared_ptr<Cluster>& cluster) {
+int cluster_for(const RbdTarget& target, std::shared_ptr<Cluster>& cluster, const char*& step) {
   static std::mutex mutex;
   static std::map<std::pair<std::string, std::string>, std::weak_ptr<Cluster>> known;
   const std::lock_guard lock{mutex};
@@ -99,7 +103,7 @@ int cluster_for(const RbdTarget& target, std::shared_ptr<Cluster>& cluster) {
   cluster = entry.lock();
   if (cluster != nullptr && !*cluster->shunned()) return 0;
   cluster = std::make_shared<Cluster>();
-  const int error = cluster->connect(target.conf, target.id);
+  const int error = cluster->connect(target.conf, target.id, step);
   if (error >= 0) entry = cluster;
   return error;
 }
@@ -288,8 +292,8 @@ int open(const RbdTarget& target, RbdImage** result, RbdFacts& facts, const char
     *step = name;
     return error < 0;
   };
-  int error = cluster_for(target, image->cluster);
-  if (failed(error, "connecting to the cluster")) return error;
+  int error = cluster_for(target, image->cluster, *step);
+  if (error < 0) return error;
   image->standing->cluster_shunned = image->cluster->shunned();
   if (failed(error = open_pool(target, *image), "opening the pool")) return error;
   if (failed(error = open_image(target, *image), "opening the image")) return error;

@@ -12,6 +12,9 @@ namespace rnbd {
 constexpr std::uint32_t kRbdModuleVersion = 2;
 constexpr char kRbdModuleFile[] = "rnbd-backend-rbd.so";
 constexpr char kRbdModuleEntry[] = "rnbd_rbd_module";
+/// Steps of opening whose failures have causes of their own.
+constexpr char kRbdConfigurationStep[] = "reading the cluster's configuration";
+constexpr char kRbdConnectStep[] = "connecting to the cluster";
 /// This step of opening fails if the image's configuration endangers the fence or durability.
 constexpr char kRbdSettingsStep[] = "looking at its configuration";
 

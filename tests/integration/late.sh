@@ -86,6 +86,17 @@ forbidden_storage() {
 }
 it "storage that the server may not read is served once it may" forbidden_storage
 
+# What librados tells apart by one errno only.
+cluster_unknown() {
+  [[ -e ${server_program%/*}/rnbd-backend-rbd.so ]] || skip "built without librbd-dev: contrib/install-packages ceph"
+  printf '%s\n' '[global]' 'mon_host = 127.0.0.1:1' 'auth_client_required = cephx' \
+    'keyring = /nowhere/keyring' >ceph.conf
+  start_server --export "conf=rbd:rbd/x,conf=$PWD/nowhere.conf" --export "key=rbd:rbd/x,conf=$PWD/ceph.conf,id=vm"
+  wait_for_line server.log "'conf' is not served yet.*reading the cluster's configuration failed: No such file.*name an existing file with conf="
+  wait_for_line server.log "'key' is not served yet.*connecting to the cluster failed: No such file.*ceph auth get client\.vm -o "
+}
+it "a cluster's configuration or key that is missing is told by its name" cluster_unknown
+
 absent_search_path() {
   start_server --search-path "$PWD/disks" --export scratch=memory:1M --control "$PWD/control"
   says server.log "exporting scratch \(1 MiB\); what is below $PWD/disks \(waiting for it\)"

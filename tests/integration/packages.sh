@@ -105,7 +105,7 @@ module() {
     dpkg -i /run/packages/rnbd-server{,-rbd}_*.deb >/tmp/dpkg.log 2>&1 || { cat /tmp/dpkg.log; exit 1; }
     timeout 5 rnbd-server --listen tcp:127.0.0.1:0 --state-directory /tmp/state \
       --export disk0=rbd:rbd/disk0,conf=/nowhere || test $? = 124' >loaded.txt 2>&1 || true
-  says loaded.txt "connecting to the cluster failed" # it is librbd that says so
+  says loaded.txt "reading the cluster's configuration failed" # it is librbd that says so
 }
 it "the module for Ceph is a package of its own, and rnbd-server needs nothing of Ceph" module
 
