@@ -373,10 +373,22 @@ class Examiner {
     count_clients(report.status, all, exports);
     if (!all) return;
     examine_listeners(report);
+    examine_room(report);
     for (const char* part : {"search_path", "certificates"}) {
       const std::string trouble = text_at(report.status, part);
       if (!trouble.empty()) find(CtlHealth::warning, part, program, trouble);
     }
+  }
+
+  /// When the rest is taken, further clients are turned away.
+  void examine_room(const CtlReport& report) {
+    const std::uint64_t most = number_at(report.status, "max_sessions"),
+                        present = list_at(report.status, "sessions").size();
+    if (most == 0 || present * 5 < most * 4) return;
+    find(CtlHealth::warning, "sessions", report.program.name,
+         std::to_string(present) + " of at most " + std::to_string(most) +
+             " are there, and clients beyond get ENOMEM; raise max-sessions, or see who is there: "
+             "rnbd-ctl server list sessions");
   }
 
   void examine_listeners(const CtlReport& report) {

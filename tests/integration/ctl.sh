@@ -620,6 +620,20 @@ counts_clients() {
 nobody_comes() { [[ $(ctl server check | head -n 1) == "RNBD OK - 0 sessions, 0 of 0 paths up, 0 devices, 2 exports "* ]]; }
 it "check of a server counts the sessions that write to it, and none when they have gone" counts_clients
 
+# Further clients would be turned away.
+little_room() {
+  mkdir -p root/run/rnbd
+  server_name=full start_server --export disk0=memory:1M --max-sessions 2 --control "$PWD/root/run/rnbd/full.control"
+  nbdkit_name=first attach disk0
+  nbdsh <<<'h.pread(512, 0)'
+  status_of 0 "${ctl_command[@]}" --root "$root" server check
+  nbdkit_name=second attach disk0
+  nbdsh <<<'h.pread(512, 0)'
+  status_of 1 "${ctl_command[@]}" --root "$root" server check
+  says said '^WARNING: sessions full: 2 of at most 2 are there.*max-sessions'
+}
+it "check warns of a server that has little room for further sessions" little_room
+
 # ---- map ------------------------------------------------------------------------------------------
 
 # stand_ins: programs instead of systemctl and rnbd-bridge, which write what they are told into

@@ -91,11 +91,14 @@ Json status_of_listeners(const std::vector<rtrs::ListenerStatus>& listeners) {
   return all;
 }
 
-Json status(rtrs::Server& server, const ExportCatalogue& catalogue, Limits of_sessions) {
+Json status(rtrs::Server& server, const ExportCatalogue& catalogue, Limits of_sessions,
+            unsigned max_sessions) {
   // Read the sessions first: their paths name listeners, and the list of these only grows.
   const auto sessions = server.sessions();
   const auto listeners = server.listeners();
-  Json answer{{"server_id", rtrs::server_id_text(server.id())}, {"memory", server.memory()}};
+  Json answer{{"server_id", rtrs::server_id_text(server.id())},
+              {"memory", server.memory()},
+              {"max_sessions", max_sessions}};
   answer["listeners"] = status_of_listeners(listeners);
   const std::string trouble = catalogue.files().trouble();
   if (!trouble.empty()) answer["search_path"] = "waiting: " + trouble;
@@ -167,11 +170,12 @@ tl::expected<Json, rtrs::Failure> change_access(rtrs::Server& server, const std:
 }  // namespace
 
 std::vector<ControlCommand> server_commands(rtrs::Server& server, const ExportCatalogue& catalogue,
-                                            const BlockServer& handler, Reloader& reloader) {
+                                            const BlockServer& handler, Reloader& reloader,
+                                            unsigned max_sessions) {
   return {{"status", "",
            "listeners, exports, sessions with their paths and devices, memory of requests",
-           [&](const std::string&) -> tl::expected<Json, rtrs::Failure> {
-             return status(server, catalogue, handler.session_limits());
+           [&, max_sessions](const std::string&) -> tl::expected<Json, rtrs::Failure> {
+             return status(server, catalogue, handler.session_limits(), max_sessions);
            },
            /*for_readers=*/true},
           {"access", "LISTENER ACCESS",

@@ -15,6 +15,7 @@ namespace rnbd {
 /// Threads: answer() on any but the server's event loops, between its start() and stop().
 /// Source:  rnbd-server(8), CONTROL.
 std::vector<ControlCommand> server_commands(rtrs::Server& server, const ExportCatalogue& catalogue,
-                                            const BlockServer& handler, Reloader& reloader);
+                                            const BlockServer& handler, Reloader& reloader,
+                                            unsigned max_sessions);
 
 }  // namespace rnbd

@@ -174,6 +174,17 @@ TEST_CASE("a server's check counts the sessions of its clients, their paths and 
   CHECK(says(world.check(client), " 0 sessions, "));
 }
 
+TEST_CASE("a server with little room for further sessions is a warning") {
+  World world;
+  world.store["max_sessions"] = 10U;
+  for (int i = 0; i < 7; ++i) world.store["sessions"].push_back({{"session", "vm"}});
+  CHECK(world.check().health == CtlHealth::ok);
+  world.store["sessions"].push_back({{"session", "vm"}});
+  CHECK(world.check().health == CtlHealth::warning);
+  CHECK(says(world.check(), "WARNING: sessions server: 8 of at most 10 are there"));
+  CHECK(world.named("vol1").health == CtlHealth::ok);
+}
+
 TEST_CASE("storage that has shrunk beneath an export is critical, at both ends") {
   World world;
   world.store["exports"][1]["state"] = "shrunk";
