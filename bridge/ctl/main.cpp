@@ -7,6 +7,7 @@
 #include <CLI/Formatter.hpp>
 #include <CLI/Validators.hpp>
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <exception>
 #include <nlohmann/json.hpp>
@@ -15,6 +16,7 @@
 #include <tl/expected.hpp>
 #include <vector>
 
+#include "bridge/control/commands.hpp"
 #include "bridge/ctl/all_programs.hpp"
 #include "bridge/ctl/check.hpp"
 #include "bridge/ctl/dialog.hpp"
@@ -91,15 +93,23 @@ struct Invocation {
   TopOptions top = {};
 };
 
-int fail(const std::string& text) {
-  complain(text);
+/// Tells what kept the program from answering, as an answer of its own would be told.
+int fail(const Invocation& invocation, int error, const std::string& text) {
+  if (invocation.json) {
+    say(readable_json(error_answer(error, text)) + "\n");
+  } else {
+    complain(text);
+  }
   return 1;
 }
 
 /// The exit status.
 int show(const Invocation& invocation, const std::string& answer) {
   const auto json = parse_answer(answer);
-  if (json.is_null()) return fail(invocation.socket + " does not answer as a control socket does");
+  if (json.is_null()) {
+    return fail(invocation, EPROTO,
+                invocation.socket + " does not answer as a control socket does");
+  }
   if (invocation.json) {
     say(readable_json(answer) + "\n");
   } else if (json.contains("error")) {
@@ -119,7 +129,7 @@ int ask_once(const Invocation& invocation) {
   for (const std::string& word : invocation.words) line += (line.empty() ? "" : " ") + word;
   const auto answer = ask_control_socket(invocation.socket, line);
   if (answer) return show(invocation, *answer);
-  return fail(invocation.socket + ": " + answer.error().text);
+  return fail(invocation, answer.error().error, invocation.socket + ": " + answer.error().text);
 }
 
 /// Until Ctrl-C, or a failure.

@@ -368,6 +368,21 @@ no_socket() {
 }
 it "rnbd-ctl says of a file that it is no socket" no_socket
 
+# As of a command that a program refuses.
+nobody_as_json() {
+  touch plain
+  local socket
+  for socket in nobody.control plain; do
+    status_of 1 "${ctl_command[@]}" --json "$PWD/$socket" status
+    python3 -c '
+import json, sys
+answer = json.load(open("said"))
+assert answer["error"] in ("ENOENT", "ECONNREFUSED"), answer
+assert answer["message"].startswith(sys.argv[1] + ": "), answer' "$PWD/$socket"
+  done
+}
+it "with --json also a program that is not there is told in JSON" nobody_as_json
+
 hostile() {
   start_server --export disk0=memory:1M
   attach_controlled disk0
