@@ -69,13 +69,26 @@ bool tells_something(CtlObject object, const std::vector<CtlJson>& rows, const C
       rows, [&](const CtlJson& row) { return row["direction"] != rows.front()["direction"]; });
 }
 
+/// Exports of several servers may have the same name.
+bool tells_servers_apart(const std::vector<CtlJson>& rows, const CtlField& field) {
+  if (field.name != "program") return false;
+  const CtlJson* first = nullptr;
+  for (const CtlJson& row : rows) {
+    if (row["direction"] != "export") continue;
+    if (first == nullptr) first = &row;
+    if (row["program"] != (*first)["program"]) return true;
+  }
+  return false;
+}
+
 /// Programs find always the same ones. A table for people leaves out those that tell nothing.
 CtlColumns usual_columns(const CtlAction& action, CtlObject object,
                          const std::vector<CtlJson>& rows, bool all) {
   CtlColumns columns;
   const bool for_people = action.format == CtlFormat::table && !all;
   for (const CtlField& field : fields_of(object)) {
-    if (!all && !field.usual) continue;
+    const bool usual = field.usual || (for_people && tells_servers_apart(rows, field));
+    if (!all && !usual) continue;
     // A table has them as a tree, below their session.
     const bool tree = action.format == CtlFormat::table && action.verb == CtlVerb::list;
     if (field.kind == CtlKind::paths && (tree || !action.tree)) continue;

@@ -227,6 +227,26 @@ TEST_CASE("exports that nobody has open are listed with 0 users, others once for
             ->ends_with("TOTAL                7K\n"));
 }
 
+TEST_CASE("a table tells which of several servers has an export") {
+  const auto list_of = [](const std::vector<CtlReport>& reports, std::vector<std::string> words) {
+    const auto action = *parse_ctl_words(words);
+    return *listing(action, take_inventory(reports, kKernelDevices, action.side));
+  };
+  std::vector<CtlReport> reports = three_programs();
+  CHECK(list_of(reports, {"list"}).find("PROGRAM") == std::string::npos);
+  reports.push_back(reports.back());
+  reports.back().program = {"second", "/run/rnbd/second.control"};
+  for (const char* object : {"devices", "sessions"}) {
+    const std::string table = list_of(reports, {"server", "list", object});
+    CAPTURE(table);
+    CHECK(table.find("PROGRAM") != std::string::npos);
+    CHECK(table.find("server") != std::string::npos);
+    CHECK(table.find("second") != std::string::npos);
+  }
+  CHECK(list_of(reports, {"client", "list"}).find("PROGRAM") == std::string::npos);
+  CHECK(list_of(reports, {"list", "csv"}).find("program") == std::string::npos);
+}
+
 TEST_CASE("imports and exports are summed apart") {
   const std::string table = shown("list sessions sessname,inflights notree");
   CAPTURE(table);
