@@ -132,7 +132,7 @@ class Planner {
   }
 
   static tl::expected<Thing, std::string> only(const Things& found, CtlObject object,
-                                               const std::string& name, const char* advice) {
+                                               const std::string& name, const std::string& advice) {
     if (found.size() == 1) return found.front();
     if (found.empty()) return tl::unexpected(nothing(rnbd::name_of(object), name));
     std::string all;
@@ -212,8 +212,12 @@ class Planner {
       if (!session) return tl::unexpected(session.error());
       return of_session(*session);
     }
-    const auto path = only(its_paths, CtlObject::path, name,
-                           "write the session in front of it, or the whole path with its port");
+    const bool of_one_session = std::ranges::all_of(
+        its_paths, [&](const Thing& path) { return path.socket == its_paths.front().socket; });
+    const auto path =
+        only(its_paths, CtlObject::path, name,
+             of_one_session ? "write the whole path, as in " + its_paths.front().text("pathname")
+                            : "write the session in front of it, or the whole path with its port");
     if (!path) return tl::unexpected(path.error());
     return of_paths({*path});
   }

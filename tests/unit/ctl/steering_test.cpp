@@ -166,6 +166,22 @@ TEST_CASE("a name that means nothing, or several things, changes nothing") {
   }
 }
 
+TEST_CASE("of paths to one address in one session the whole path tells which is meant") {
+  const CtlJson status = CtlJson::parse(R"({
+    "server": "rnbd+tcp://10.0.0.1:1234", "session": "web1@store", "policy": "min-inflight",
+    "paths": [{"address": "tcp:10.0.0.1:1234", "state": "connected", "preference": 0},
+              {"address": "tcp:10.0.0.1:1235", "state": "connected", "preference": 0}],
+    "missing_paths": [], "devices": []})");
+  const auto steps_of_words = [&](const std::vector<std::string>& words) {
+    return steps_of(*parse_ctl_words(words), {{{"disk0", "D"}, status, {}}}, {});
+  };
+  const auto vague = steps_of_words({"path", "delete", "web1@store", "10.0.0.1"});
+  REQUIRE_FALSE(vague.has_value());
+  CHECK(vague.error().ends_with("; write the whole path, as in tcp:10.0.0.1:1234"));
+  CHECK(steps_of_words({"path", "delete", "web1@store", "tcp:10.0.0.1:1234"}) ==
+        std::vector<CtlStep>{{"D", "remove-path tcp:10.0.0.1:1234"}});
+}
+
 TEST_CASE("the programs of a session are its clients, not its servers") {
   CHECK(programs_of_session("web1@store", reports()) == std::vector<std::string>{"disk0"});
   CHECK(programs_of_session("far", reports()).empty());
