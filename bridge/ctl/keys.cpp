@@ -60,14 +60,15 @@ constexpr const char* kCertgenDescription =
     "directory with the certificate.\n";
 constexpr const char* kCertgenExamples = R"(Examples:
   An authority and the server's certificate, for all names that clients use for it:
-    rnbd-ctl certgen /etc/rnbd/tls --server storage.example,192.0.2.1
+    rnbd-ctl certgen /root/rnbd-ca --server storage.example,192.0.2.1 --out /etc/rnbd/tls
 
   A directory for the client host1:
-    rnbd-ctl certgen /etc/rnbd/tls --client host1 --out host1-tls
+    rnbd-ctl certgen /root/rnbd-ca --client host1 --out host1-tls
     nbdkit rnbd 'rnbds+tcp://storage.example/disk0?tls-certificates=/etc/rnbd/host1-tls'
 
   host1 was stolen: all certificates that it has so far are withdrawn, and its sessions end:
-    rnbd-ctl certgen /etc/rnbd/tls --withdraw host1
+    rnbd-ctl certgen /root/rnbd-ca --withdraw host1
+    cp /root/rnbd-ca/ca-crl.pem /etc/rnbd/tls
     rnbd-ctl /run/rnbd-server/control reload)";
 
 Done make_directory(const std::string& path) {
