@@ -55,7 +55,7 @@ std::string in_words(int error) {
 
 bool is_outdated(std::uint64_t was, std::uint64_t found) {
   const bool knew_a_writer = was >> 32 != 0;
-  if (!knew_a_writer || found == 0) return false;
+  if (!knew_a_writer || found == 0 || RTRS_PLANTED(older_record_accepted)) return false;
   return was >> 32 != found >> 32 || found < was;
 }
 

@@ -45,6 +45,9 @@ void ClientDriver::connect_next(unsigned index) {
   Link& link = path.links[cid];
   link.wire = network_.open(serial_, index, cid, path.elsewhere);
   if (setup_.client.resends_at_once) link.wire->set_prompt();
+  if (path.elsewhere && cid == 0 && session_.path(index).may_begin() && may_be_welcome()) {
+    link.wire->set_welcome();
+  }
   link.queue_pair = std::make_unique<SimQueuePair>(
       link.wire, Side::client, keys_,
       SimQueuePair::Options{.node = setup_.node,
@@ -63,6 +66,13 @@ void ClientDriver::connect_next(unsigned index) {
   };
   const auto request = session_.path(index).connect_request(cid);
   link.queue_pair->send_record(rtrs::wire::bytes_of(request));
+}
+
+/// Nobody goes on at the clone without being seen: neither a session that begins, nor one whose
+/// devices tell nothing of it.
+bool ClientDriver::may_be_welcome() const {
+  return setup_.knobs.clone_answers && setup_.recovery != nullptr && up_ && exactly_once() &&
+         setup_.knows_clone();
 }
 
 void ClientDriver::requested(unsigned index, std::uint16_t cid, std::uint32_t immediate) {
@@ -111,7 +121,7 @@ void ClientDriver::proved(unsigned index, std::size_t cid, SimQueuePair::Status 
   SimQueuePair& queue_pair = *path.links[cid].queue_pair;
   queue_pair.flush();
   const auto& proof = core.proofs().at(static_cast<std::uint16_t>(cid));
-  if (proof.proven() && path.elsewhere) {
+  if (proof.proven() && path.elsewhere && !setup_.knobs.clone) {
     return world_.violate(who() + " takes a server for its own that has other keys");
   }
   if (status == SimQueuePair::Status::ended) {

@@ -34,6 +34,8 @@ class ClientDriver {
     std::uint64_t server_id = 0;  ///< 0 = not known
     std::string session_name;
     rtrs::RecoveryHandler* recovery = nullptr;  ///< null: leaves when the server has forgotten it
+    /// Whether the client must see now that a clone of the server is not the server.
+    std::function<bool()> knows_clone;
   };
   /// Index of a lane; 0 is the control lane.
   using LaneIndex = std::size_t;
@@ -73,6 +75,8 @@ class ClientDriver {
   std::uint64_t serial() const { return serial_; }
   rtrs::SessionLimits limits() const;
   std::uint64_t server_id() const { return session_.server_id(); }
+  /// The newest attempt to renew the session is one at a clone of the server.
+  bool renews_elsewhere() const { return renews_elsewhere_; }
 
   /// Where messages that are no I/O go.
   LaneIndex control_lane() const { return lanes_[0]->permits().count() > 0 ? 0 : 1; }
@@ -139,6 +143,7 @@ class ClientDriver {
   void requested(unsigned path, std::uint16_t cid, std::uint32_t immediate);
   void answered(unsigned path, std::uint16_t cid, rtrs::ConstBytes record);
   void ready(unsigned path);
+  bool may_be_welcome() const;
   void check_foreign(unsigned path);
   void judge_refused(unsigned path);
   void attach(unsigned path);
@@ -197,6 +202,7 @@ class ClientDriver {
   LatencyWatch latency_watch_;
   std::vector<Path> paths_;
   std::unique_ptr<Renewal> renewal_;
+  bool renews_elsewhere_ = false;
   rtrs::Unresolved unresolved_;
   rtrs::Unresolved control_unresolved_;
   std::vector<std::unique_ptr<rtrs::ClientLane>> lanes_;

@@ -168,7 +168,7 @@ void ClientNode::connect() {
   driver_ = std::make_unique<ClientDriver>(
       world_, environment_.network,
       ClientDriver::Setup{environment_.knobs, knobs_, node_, environment_.server, server_id_, name,
-                          knobs_.renews ? this : nullptr});
+                          knobs_.renews ? this : nullptr, [this] { return knows_clone(); }});
   if (knobs_.resends_at_once) environment_.checker.resends_at_once(driver_->serial());
   if (knobs_.renews) environment_.checker.renews(driver_->serial());
   driver_->on_up = [this] { session_up(); };

@@ -31,6 +31,8 @@ struct ClientEnvironment {
   NodeId server = 0;
   std::uint64_t server_id = 0;                ///< for those who know it
   std::function<unsigned(unsigned)> disk_of;  ///< what an export shows now
+  /// ServerNode::generation() of the clone.
+  std::function<std::uint64_t(unsigned slot, bool to_writer)> clone_generation;
 };
 
 class ClientNode final : public rtrs::RecoveryHandler {
@@ -224,6 +226,7 @@ class ClientNode final : public rtrs::RecoveryHandler {
   void cancel(Control& control);
 
   // client_reopening.cpp: the next session
+  bool knows_clone() const;
   void judge_refusal(const std::vector<DevicePtr>& asked, const rnbd::ReopenOperation& reopen);
   std::vector<DevicePtr> reopening() const;
   void lose(const std::vector<rnbd::DeviceTable::Device>& lost);

@@ -9,6 +9,11 @@
 namespace sim {
 
 void ClientDriver::recover(unsigned index) {
+  renews_elsewhere_ = paths_[index].elsewhere;
+  // Its devices may have been closed meanwhile.
+  if (renews_elsewhere_ && !may_be_welcome()) {
+    return feed({.kind = rtrs::ClientEvent::Kind::no_permit, .path = index});
+  }
   std::optional<std::uint16_t> permit;
   for (const auto& lane : lanes_) {
     if (!permit) permit = lane->lend_permit(index);

@@ -15,6 +15,28 @@ rnbd::RefusalPatience::TimePoint for_patience(Instant now) {
 
 }  // namespace
 
+/// True if no session of this client may go on at the clone, which has the disks of the beginning:
+/// the clone's record is older for each device in use that tells of a writer, and there is one.
+/// Readers of the others may find what they like.
+bool ClientNode::knows_clone() const {
+  bool knows = false;
+  for (const auto& [name, each] : table_.devices()) {
+    if (each->state != rnbd::ClientDevice::State::open || each->users == 0) continue;
+    const auto& device = static_cast<const Device&>(*each);
+    const std::uint64_t seen = device.witness.generation;
+    const bool knows_writer = seen >> 32 != 0;
+    if (device.disk != device.slot || (device.writes() && !knows_writer)) return false;
+    // Of a file that is opened read-only a server reads no record.
+    const bool may_learn =
+        device.mode() != AccessMode::read_only || !environment_.knobs.search_path;
+    if (!knows_writer || !may_learn) continue;
+    const std::uint64_t told = environment_.clone_generation(device.slot, device.writes());
+    if (told >> 32 == seen >> 32 && told >= seen) return false;
+    knows = true;
+  }
+  return knows;
+}
+
 std::unique_ptr<rtrs::Operation> ClientNode::reopen(const rtrs::SessionLimits& new_limits) {
   // A client like Linux's says here that it has the extension, but not to its server.
   const bool forgets = rnbd::OpenOrders::forgets(new_limits) && !knobs_.resends_at_once;
@@ -26,7 +48,7 @@ std::unique_ptr<rtrs::Operation> ClientNode::reopen(const rtrs::SessionLimits& n
     if (forgotten) mapping = Mapping{};
   }
   // An attempt that was cut short may have opened something already.
-  if (!reopening_since_) reopening_since_ = world_.now();
+  if (!reopening_since_ && !driver_->renews_elsewhere()) reopening_since_ = world_.now();
   const std::vector<DevicePtr> again = reopening();
   for (std::size_t i = 0; i < again.size(); ++i) {
     const bool impatient = rng().chance(300);
@@ -46,7 +68,9 @@ std::vector<ClientNode::DevicePtr> ClientNode::reopening() const {
 
 int ClientNode::reopened(rtrs::Operation& operation) {
   const auto& reopen = static_cast<rnbd::ReopenOperation&>(operation);
-  if (reopen.error() == 0) {
+  if (reopen.error() == 0 && driver_->renews_elsewhere()) {
+    violate("it goes on at a clone of its server, with an older record of the writers");
+  } else if (reopen.error() == 0) {
     note_recovery(reopen);
   } else {
     const std::vector<DevicePtr> asked = reopening();
@@ -67,7 +91,11 @@ void ClientNode::judge_refusal(const std::vector<DevicePtr>& asked,
                                const rnbd::ReopenOperation& reopen) {
   const int error = reopen.error();
   world_.note("client", driver_->serial(), "cannot open again", static_cast<std::uint64_t>(error));
-  if (error == ESTALE) {
+  if (error == EREMCHG) {
+    if (!driver_->renews_elsewhere()) violate("it takes its server for a clone of it");
+    return;
+  }
+  if (error == ESTALE && !driver_->renews_elsewhere()) {
     for (const DevicePtr& device : asked) {
       const bool replaced = environment_.disk_of(device->slot) != device->disk;
       if (replaced || environment_.checker.may_be_stale(device->opening)) return;
@@ -87,6 +115,7 @@ void ClientNode::lose(const std::vector<rnbd::DeviceTable::Device>& lost) {
 
 void ClientNode::lose(const DevicePtr& device) {
   world_.note("client", driver_->serial(), "loses a device", device->slot);
+  if (driver_->renews_elsewhere()) violate("it loses a device at a clone of its server");
   const bool replaced = environment_.disk_of(device->slot) != device->disk;
   const bool refused = !device->patient && (device->writes() || may_hang(device->writes()));
   const bool stale = device->writes() && environment_.checker.may_be_stale(device->opening);

@@ -217,6 +217,19 @@ void draw_foreign(Knobs& knobs, Rng rng) {
   knobs.clone = mistaken && knobs.identity == Identity::kept && rng.chance(600);
 }
 
+/// Likewise. A clone with an older record of writers, where clients look when the server is away.
+void draw_records(Knobs& knobs, Rng rng) {
+  if (!knobs.server_extensions) return;
+  knobs.knows_all_writers = rng.chance(500);
+  knobs.clone_answers = knobs.clone && rng.chance(750);
+  knobs.clone_copied = rng.pick<Duration>({0ms, 1ms, 10ms, 100ms, 1s});
+  if (!knobs.clone_answers) return;
+  knobs.faults.restart = true;
+  for (std::size_t i = 0; i < knobs.disks.size(); ++i) {
+    knobs.disks[i].uuid[0] = static_cast<std::uint8_t>(i + 1);
+  }
+}
+
 /// Likewise. Linux's clients come by another listener.
 void draw_proofs(Knobs& knobs, Rng rng) {
   knobs.proofs = knobs.server_extensions && rng.chance(400);
@@ -320,6 +333,7 @@ Knobs draw_knobs(Rng& rng, bool long_run) {
   draw_foreign(knobs, Rng{Rng{rng}.next() + 4});
   draw_proofs(knobs, Rng{Rng{rng}.next() + 5});
   draw_sharing(knobs, Rng{Rng{rng}.next() + 6});
+  draw_records(knobs, Rng{Rng{rng}.next() + 7});
   return knobs;
 }
 

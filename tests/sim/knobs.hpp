@@ -133,10 +133,13 @@ enum class Identity : std::uint8_t {
 struct Knobs {
   ServerStyle server_style = ServerStyle::own;
   Identity identity = Identity::none;
-  bool clone = false;        ///< the other server has the identity of the server
-  bool proofs = false;       ///< the server takes proofs, from clients that offer them
-  bool new_keys = false;     ///< of our own server: chunks have new keys with each reply
-  bool search_path = false;  ///< disks are files that clients name, instead of exports
+  bool clone = false;          ///< the other server has the identity of the server
+  bool clone_answers = false;  ///< it makes sessions of clients that must know better
+  Duration clone_copied{};     ///< when its record of writers was copied; until then it has none
+  bool knows_all_writers = false;  ///< the server knows of a disk that it has had no writer
+  bool proofs = false;             ///< the server takes proofs, from clients that offer them
+  bool new_keys = false;           ///< of our own server: chunks have new keys with each reply
+  bool search_path = false;        ///< disks are files that clients name, instead of exports
   std::uint16_t queue_depth = 1;
   std::uint32_t max_io_size = 4096;
   bool server_extensions = true;

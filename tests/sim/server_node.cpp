@@ -14,9 +14,15 @@ namespace {
 /// Each one that replaces another stays, and a loss of power looks at all of them.
 constexpr std::size_t kMaxDisks = 100;
 
+}  // namespace
+
 /// On a disk of the server's machine that loses nothing.
 class KeptReservations final : public rnbd::WriterStore {
  public:
+  KeptReservations(bool knows_all, WriterRecords records)
+      : knows_all_{knows_all}, records_{std::move(records)} {}
+  const WriterRecords& records() const { return records_; }
+  bool knows_all() const override { return knows_all_; }
   tl::expected<rnbd::WriterRecord, std::string> load(const rnbd::wire::Uuid& storage) override {
     return records_[storage];
   }
@@ -27,23 +33,24 @@ class KeptReservations final : public rnbd::WriterStore {
   }
 
  private:
-  std::map<rnbd::wire::Uuid, rnbd::WriterRecord> records_;
+  const bool knows_all_;
+  WriterRecords records_;
 };
 
-}  // namespace
-
 ServerNode::ServerNode(World& world, const Knobs& knobs, Disks& disks, Checker& checker,
-                       bool foreign)
+                       const ServerNode* original)
     : world_{world},
       knobs_{knobs},
       disks_{disks},
       checker_{checker},
-      foreign_{foreign},
+      original_{original},
       node_{world.add_node()},
       scope_{world, node_},
       volatile_epoch_{world.rng().next()},
-      reservations_{std::make_shared<KeptReservations>()} {
+      reservations_{std::make_shared<KeptReservations>(knobs.knows_all_writers, WriterRecords{})} {
   for (const Disk& disk : disks) exports_.push_back(disk.number());
+  if (original_ == nullptr || !knobs.clone_answers || knobs.clone_copied == 0ms) return;
+  scope_.after(knobs.clone_copied, [this] { copied_ = original_->reservations_->records(); });
 }
 
 ServerNode::~ServerNode() = default;
@@ -52,24 +59,25 @@ std::uint64_t ServerNode::id() const {
   constexpr std::uint64_t kServers = 2;
   if (knobs_.identity == Identity::none) return 0;
   const unsigned life = knobs_.identity == Identity::kept ? 1 : starts_;
-  return kServers * life + (foreign_ && !knobs_.clone ? 1 : 0);
+  return kServers * life + (original_ != nullptr && !knobs_.clone ? 1 : 0);
 }
 
 void ServerNode::start() {
   world_.note("server", 0, "starts");
   const bool again = starts_++ > 0;
-  const bool replaces = again && !calm_ && disks_.size() < kMaxDisks;
+  const bool replaces = again && !calm_ && original_ == nullptr && disks_.size() < kMaxDisks;
   if (replaces && world_.rng().chance(knobs_.faults.replace)) replace_something();
   access_ = {};
   checker_.server_started();
   process_ = std::make_unique<ServerProcess>(
       world_, knobs_, queue_depth(), disks_, exports_, checker_,
-      ServerFace{node_, id(), volatile_epoch_, foreign_}, reservations_);
+      ServerFace{node_, id(), volatile_epoch_, original_ != nullptr}, reservations_);
   if (calm_) process_->calm();
 }
 
 /// Now and then an administrator lets clients have more under way.
 std::uint16_t ServerNode::queue_depth() const {
+  if (original_ != nullptr && knobs_.clone_answers) return original_->queue_depth();
   return static_cast<std::uint16_t>(knobs_.queue_depth + (starts_ - 1) / 2);
 }
 
@@ -144,9 +152,27 @@ void ServerNode::accept(std::shared_ptr<Wire> wire, rtrs::ConstBytes record) {
   // From the process's own event loop, which may be stopped at the moment.
   scope_.soon(
       [this, wire = std::move(wire), bytes = std::vector<std::byte>{record.begin(), record.end()}] {
+        if (wire->is_welcome()) receive(wire->session());
         if (!process_) return wire->close(Side::server);  // connection refused
         process_->accept(wire, bytes, clients_[wire->session()]);
       });
+}
+
+/// A clone is, for each session, as it was when it was made. Numbers of others would be news.
+void ServerNode::receive(std::uint64_t visitor) {
+  world_.note("clone", visitor, "lets a session in");
+  if (std::exchange(visitor_, visitor) == visitor) return;
+  kill(/*power_loss=*/false);
+  reservations_ = std::make_shared<KeptReservations>(/*knows_all=*/true, copied_);
+  if (!world_.broken()) start();
+}
+
+/// A writer is told what its session found when it came first.
+std::uint64_t ServerNode::generation(unsigned slot, bool to_writer) const {
+  const WriterRecords& records = to_writer ? copied_ : reservations_->records();
+  const auto found = records.find(disks_[slot].knobs().uuid);
+  if (found == records.end() || found->second.origin == 0) return rnbd::wire::kNoWriterYet;
+  return std::uint64_t{found->second.origin} << 32 | found->second.last;
 }
 
 void ServerNode::knock() {

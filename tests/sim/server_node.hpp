@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -16,12 +17,17 @@
 
 namespace sim {
 
+class KeptReservations;
 class ServerProcess;
+
+/// By the UUIDs of the storages.
+using WriterRecords = std::map<rnbd::wire::Uuid, rnbd::WriterRecord>;
 
 class ServerNode {
  public:
-  /// `foreign`: one that no client means.
-  ServerNode(World& world, const Knobs& knobs, Disks& disks, Checker& checker, bool foreign);
+  /// `original`: null, or the server that clients mean, when they do not mean this one.
+  ServerNode(World& world, const Knobs& knobs, Disks& disks, Checker& checker,
+             const ServerNode* original);
   ~ServerNode();
 
   NodeId node() const { return node_; }
@@ -39,6 +45,9 @@ class ServerNode {
   void set_access(unsigned listener, rtrs::wire::PathAccess access);
   /// Which disk a client means that names this export now.
   unsigned disk_of(unsigned slot) const { return exports_[slot]; }
+  /// The generation that a clone tells the session which comes next, as
+  /// DeviceInfoResponse::found_generation.
+  std::uint64_t generation(unsigned slot, bool to_writer) const;
 
   /// A connect record has arrived at this machine.
   void accept(std::shared_ptr<Wire> wire, rtrs::ConstBytes record);
@@ -52,13 +61,14 @@ class ServerNode {
 
  private:
   void replace_something();
+  void receive(std::uint64_t visitor);
   std::uint16_t queue_depth() const;
 
   World& world_;
   const Knobs& knobs_;
   Disks& disks_;
   Checker& checker_;
-  const bool foreign_;
+  const ServerNode* const original_;
   NodeId node_;
   Scope scope_;
   std::uint64_t volatile_epoch_;  ///< another one after each loss of power
@@ -67,7 +77,9 @@ class ServerNode {
   unsigned starts_ = 0;
   std::vector<unsigned> exports_;  ///< slot -> number of the disk that is served
   std::vector<NodeId> clients_;    ///< by session
-  std::shared_ptr<rnbd::WriterStore> reservations_;
+  std::shared_ptr<KeptReservations> reservations_;
+  WriterRecords copied_;       ///< of a clone: the records of the original when it was made
+  std::uint64_t visitor_ = 0;  ///< of a clone: the session that it has let in last
   std::unique_ptr<ServerProcess> process_;
   std::optional<Scope> stopping_;
 };

@@ -60,8 +60,8 @@ ServerProcess::ServerProcess(World& world, const Knobs& knobs, std::uint16_t que
       exports_{exports},
       checker_{checker},
       node_{face.node},
-      takes_nobody_{face.foreign && knobs.clone},
-      keys_{make_keys(world, face.foreign)},
+      clone_{face.foreign && knobs.clone},
+      keys_{make_keys(world, face.foreign && !knobs.clone)},
       session_options_{make_session_options(knobs, queue_depth, face)},
       admission_{{.max_sessions = knobs.max_sessions,
                   .max_connections_per_path = 128,
@@ -73,7 +73,7 @@ ServerProcess::ServerProcess(World& world, const Knobs& knobs, std::uint16_t que
       storage_{world, knobs.storage, disks, checker, face.node},
       catalogue_{catalogue_options(std::move(reservations))},
       block_server_{catalogue_, block_server_limits(knobs, queue_depth), surroundings()},
-      handler_{world, checker, open_chunks_, block_server_, face.foreign},
+      handler_{world, checker, open_chunks_, block_server_, face.foreign && !clone_},
       scope_{world, face.node} {
   if (knobs.search_path) {
     const auto found = catalogue_.files().set(search_directory());
@@ -136,9 +136,10 @@ rnbd::Surroundings ServerProcess::surroundings() {
   return surroundings;
 }
 
+/// A clone must not refuse the device by which its client knows it.
 bool ServerProcess::may_hang() {
   const unsigned often = knobs_.storage.hang_open;
-  return often > 0 && !calm_ && world_.rng().chance(often);
+  return often > 0 && !calm_ && !clone_ && world_.rng().chance(often);
 }
 
 /// Before anything is done, or when all is done but the end; for a while, or until calm().
@@ -171,8 +172,9 @@ void ServerProcess::calm() {
 void ServerProcess::accept(std::shared_ptr<Wire> wire, rtrs::ConstBytes record, NodeId client) {
   const auto parameters = rtrs::wire::decode_connect_request(record);
   if (!parameters) return world_.violate("the server cannot read a connect request of the client");
-  // A clone makes no session, so that no client can go on there without being seen.
-  if (takes_nobody_ && parameters->cid == 0 && parameters->first_connection) {
+  // A clone makes no session for a client that may go on there.
+  const bool makes_session = parameters->cid == 0 && parameters->first_connection;
+  if (clone_ && makes_session && !wire->is_welcome()) {
     return wire->close(Side::server);
   }
   // Toward a session without epochs a stranger with its uuids could pass for the server's memory of

@@ -75,7 +75,7 @@ class ServerProcess {
   const std::vector<unsigned> exports_;  ///< numbers of the disks, by slot
   Checker& checker_;
   NodeId node_;
-  const bool takes_nobody_;
+  const bool clone_;
   std::shared_ptr<rtrs::auth::ServerKeys> keys_;
   bool calm_ = false;
   rtrs::ServerSessionOptions session_options_;

@@ -24,17 +24,22 @@ class Simulation {
         knobs_{draw_knobs(world_.rng(), long_run)},
         disks_{make_disks(knobs_)},
         checker_{world_, disks_},
-        server_{world_, knobs_, disks_, checker_, /*foreign=*/false},
+        server_{world_, knobs_, disks_, checker_, /*original=*/nullptr},
         foreign_disks_{make_disks(knobs_)},
         foreign_checker_{world_, foreign_disks_},
-        foreign_{world_, knobs_, foreign_disks_, foreign_checker_, /*foreign=*/true},
+        foreign_{world_, knobs_, foreign_disks_, foreign_checker_, &server_},
         network_{world_, knobs_.network, server_, foreign_},
         nemesis_{world_, knobs_, network_, server_, clients_} {
     const ClientEnvironment environment{
-        world_,       knobs_,
-        disks_,       checker_,
-        network_,     server_.node(),
-        server_.id(), [this](unsigned slot) { return server_.disk_of(slot); }};
+        world_,
+        knobs_,
+        disks_,
+        checker_,
+        network_,
+        server_.node(),
+        server_.id(),
+        [this](unsigned slot) { return server_.disk_of(slot); },
+        [this](unsigned slot, bool to_writer) { return foreign_.generation(slot, to_writer); }};
     for (unsigned i = 0; i < knobs_.clients.size(); ++i) {
       clients_.push_back(std::make_unique<ClientNode>(environment, i, knobs_.clients[i]));
     }

@@ -79,6 +79,9 @@ class Wire : public std::enable_shared_from_this<Wire> {
   /// Its client proves to be somebody else.
   void set_impostor() { impostor_ = true; }
   bool is_impostor() const { return impostor_; }
+  /// A clone of the server may make a session for it.
+  void set_welcome() { welcome_ = true; }
+  bool is_welcome() const { return welcome_; }
   /// Which of its sessions the server has taken the connection into: a secret between the ends.
   std::uint64_t session_epoch() const { return session_epoch_; }
   void set_session_epoch(std::uint64_t epoch) { session_epoch_ = epoch; }
@@ -145,6 +148,7 @@ class Wire : public std::enable_shared_from_this<Wire> {
   bool touched_ = false;
   bool prompt_ = false;
   bool impostor_ = false;
+  bool welcome_ = false;
   bool keeps_copies_ = false;
   std::optional<Packet> copy_;
   bool over_ = false;
