@@ -165,7 +165,7 @@ class ServerPath {
   bool may_recall() const;
   void tell_recall(std::uint32_t count);
 
-  // Requests: server_path_requests.cpp
+  // Requests: path_requests.cpp
   [[nodiscard]] Complaint on_request(Connection& connection, std::uint32_t immediate);
   [[nodiscard]] Complaint begin(std::uint16_t cid, std::uint32_t immediate);
   Ticket answer(QueuePair& queue_pair, std::uint32_t buffer_id, std::uint32_t immediate);
