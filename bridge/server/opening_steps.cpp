@@ -19,6 +19,10 @@
 namespace rnbd {
 namespace {
 
+/// The line of OpenLines for all reservations: a server has one state directory, so a hanging one
+/// holds up all.
+constexpr const char* kReservations = "";
+
 Failure unreserved(const std::string& name, const Failure& why) {
   return why.error == ESTALE ? refusal_of(name, ESTALE)
                              : Failure{why.error, in_quotes(name) + ": " + why.text};
@@ -120,7 +124,7 @@ void OpeningSteps::leave_room(Opening& opening, const std::function<void()>& aga
 }
 
 bool OpeningSteps::may_be_its_own(int error) const {
-  return error == EPERM && session_.catalogue.lines().hangs(ReservationBook::line());
+  return error == EPERM && session_.catalogue.lines().hangs(kReservations);
 }
 
 // ---- The reservation ----------------------------------------------------------------------------
@@ -159,7 +163,7 @@ void OpeningSteps::record(const OpeningPtr& opening) {
     end_reservation(opening,
                     tl::unexpected(unreserved(opening->name(), opening->reservation.error())));
   };
-  work(opening, OpenStep::recording, ReservationBook::line(), save, then);
+  work(opening, OpenStep::recording, kReservations, save, then);
 }
 
 void OpeningSteps::end_reservation(const OpeningPtr& opening, Opening::Result result) {

@@ -47,9 +47,6 @@ class ReservationBook {
   /// The session of this lease comes again, and the server has not missed it. Its own reservation
   /// and all later ones are known from now on. Never blocks.
   void come_again(Lease& lease);
-  /// The line of OpenLines for reserve(). A server has one state directory, so one hanging
-  /// reservation holds up all.
-  static std::string line() { return {}; }
   /// The number that the user of an unclaimed lease has to show with a CLAIM. Never blocks.
   std::uint64_t look(const Lease& lease) const;
   /// Gives an unclaimed lease the right to write, after a look(). It makes no reservation yet.
