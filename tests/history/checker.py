@@ -13,6 +13,7 @@ import registers
 BACK_IN_USE = 3.0  # seconds: "a lost path returns: in use within 3 s"
 PATH_DIES = 3.5  # "a path dies, another one works: requests wait at most 3.5 s"
 LEAVES = 5.0  # "SIGTERM: either program leaves within 5 s"
+BLOCK = 8  # sectors: the largest block of storage here
 NOT_ERRORS = (None, "ok", "lost", "left")
 
 
@@ -115,11 +116,18 @@ def programs(history):
                 yield f"{event.subject} left with status {event.status} after SIGTERM: {event.text}"
 
 
+def has_a_block(request, sectors):
+    """A trim of no whole block changes nothing, so no server is asked."""
+    return request.count >= 2 * BLOCK - 1 and request.first + request.count <= sectors
+
+
 def writers(history):
     """A device has one writer at a time."""
     changes = collections.defaultdict(list)
     for request in history.requests:
-        if request.is_change and request.ok and face(request) != record.NOBODY:
+        if not request.is_change or not request.ok or face(request) == record.NOBODY:
+            continue
+        if request.kind != "trim" or has_a_block(request, history.world.sectors):
             changes[request.opening].append(request)
     for one, of_one in changes.items():
         first, last = min(of_one, key=lambda r: r.end), max(of_one, key=lambda r: r.begin)

@@ -9,6 +9,7 @@ import random
 import sys
 
 import cases
+import checker
 import orders
 import record
 import registers
@@ -89,8 +90,28 @@ def compare(name, exact, kinds, cuts=0):
     return f"{said[True]} can be explained, {said[False]} cannot" + (f", {missed} missed" if missed else "")
 
 
+def two_writers(kind, count):
+    """The middle one of three changes is another opening's."""
+    history = record.History(record.World("single", 0, 64, 0, 0))
+    for number, opening in enumerate(("face0/1", "face1/1", "face0/1")):
+        request = record.Request(number, "client", opening, "write" if opening != "face1/1" else kind, 0,
+                                 count, False)
+        request.begin, request.end, request.answer = number, number + 0.5, "ok"
+        history.requests.append(request)
+    return list(checker.writers(history))
+
+
+def trims():
+    """A face need not ask its server."""
+    if not two_writers("write", 1) or not two_writers("trim", 16):
+        raise cases.Failed("a second writer is not found")
+    if two_writers("trim", 8):
+        raise cases.Failed("a trim of no whole block is taken for a change")
+
+
 def main():
     run = cases.Cases()
+    run.it("a second writer is found, and a trim that changes nothing is none", trims)
     run.it("writes and reads are judged as a search through all orders does",
            compare, "plain", True, ("write", "write", "read", "read"))
     run.it("so are power cuts, flushes and FUA",
