@@ -43,8 +43,8 @@ enum Feature : std::uint32_t {
       1U << 16,  ///< the RNBD extension messages (docs/protocol.md, RNBD extension)
 };
 
-/// The features on which both ends of a session agree. The others are facts that may change with the
-/// server's next start.
+/// The features on which both ends of a session agree. The others are facts that may change with
+/// the server's next start.
 constexpr std::uint32_t agreed_features(std::uint32_t features) {
   return features & ~std::uint32_t{kFeatureSharedIdentity};
 }

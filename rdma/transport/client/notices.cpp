@@ -157,7 +157,8 @@ std::string shortage(const wire::AcceptParameters& had, const wire::AcceptParame
   };
   compare("queue depth ", had.queue_depth, has.queue_depth);
   compare("request size ", had.max_io_size, has.max_io_size);
-  if (wire::agreed_features(has.extension.features) != wire::agreed_features(had.extension.features))
+  if (wire::agreed_features(has.extension.features) !=
+      wire::agreed_features(had.extension.features))
     add("other features");
   return text;
 }
