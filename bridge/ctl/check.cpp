@@ -202,10 +202,15 @@ class Examiner {
     return text + (text.empty() ? "" : ")");
   }
 
-  /// A member that comes back, or is away, leaves the disk with fewer copies.
+  /// A member that comes back, or is away, leaves the disk with fewer copies. With too few, nobody
+  /// gets an answer.
   void examine_mirror(const CtlReport& report, const std::string& name) {
     const auto mirror = report.status.find("mirror");
     if (mirror == report.status.end()) return;
+    const std::string why_not = text_at(*mirror, "trouble");
+    const bool waits = mirror->contains("attached") && mirror->at("attached") == false;
+    if (waits && !why_not.empty())
+      find(CtlHealth::critical, "mirror", name, "its requests wait or fail: " + why_not);
     for (const CtlJson& member : list_at(*mirror, "members")) {
       const std::string state = text_at(member, "state"), trouble = text_at(member, "trouble");
       if (state == "in step" && trouble.empty()) continue;

@@ -218,6 +218,16 @@ TEST_CASE("a member of a mirror that comes back is a warning") {
   CHECK(says(world.check(), "WARNING: mirror vm1: 10.0.0.2:1234 recovers, 40 %"));
 }
 
+TEST_CASE("a mirror with too few members is critical") {
+  World world;
+  world.bridge["mirror"] = CtlJson::parse(R"({"attached": false, "trouble": "too few members: a, b",
+    "members": [
+    {"server": "10.0.0.1:1234", "state": "waiting", "progress_percent": null, "trouble": ""}]})");
+  CHECK(world.check().health == CtlHealth::critical);
+  CHECK(says(world.check(),
+             "CRITICAL: mirror vm1: its requests wait or fail: too few members: a, b"));
+}
+
 TEST_CASE("what cannot be asked or is not there is unknown, unless something is worse") {
   World world;
   CHECK(world.named("vm9").health == CtlHealth::unknown);
