@@ -93,12 +93,7 @@ TEST_CASE("who: those who may open an export are told who writes to it, and othe
         "'vm1' (127.0.0.1:40000) writes to it");
   CHECK(who(world, "disk", 8).error == EINVAL);
   CHECK(who(world, "none").error == ENOENT);
-  ExportSpecification secret;
-  secret.name = "disk";
-  secret.rights.rw = {"somebody"};
-  CatalogueChange wanted;
-  wanted.update = {secret};
-  REQUIRE(world.catalogue.change(std::move(wanted), false).empty());
+  world.give_to("somebody", "disk");
   CHECK(who(world, "disk").error == ENOENT);
 }
 

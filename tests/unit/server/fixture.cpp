@@ -111,6 +111,15 @@ FakeBackend& World::add(const std::string& name, std::uint64_t size, bool read_o
   return *backend;
 }
 
+void World::give_to(const std::string& user, const std::string& name) {
+  ExportSpecification specification;
+  specification.name = name;
+  specification.rights.rw = {user};
+  CatalogueChange wanted;
+  wanted.update = {std::move(specification)};
+  REQUIRE(catalogue.change(std::move(wanted), false).empty());
+}
+
 std::unique_ptr<BlockSession> World::make_session(const std::string& name, bool extensions,
                                                   DeviceIds ids) {
   SessionFacts facts;

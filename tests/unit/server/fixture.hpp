@@ -96,6 +96,8 @@ class World {
   /// Adds "name" with a fake backend of its own.
   FakeBackend& add(const std::string& name, std::uint64_t size, bool read_only = false,
                    const std::function<void(BackendInfo&)>& adjust = {});
+  /// Only this user may open the export from now on.
+  void give_to(const std::string& user, const std::string& name);
   std::unique_ptr<BlockSession> make_session(const std::string& name, bool extensions = true,
                                              DeviceIds ids = DeviceIds::never_twice);
 

@@ -179,12 +179,7 @@ TEST_CASE("open: refusals in the log are few, and nobody can write its own lines
 
 TEST_CASE("open: one line in the log tells of one refusal by right, and the last says so") {
   World world;
-  ExportSpecification secret;
-  secret.name = "disk";
-  secret.rights.rw = {"somebody"};
-  CatalogueChange wanted;
-  wanted.update = {secret};
-  REQUIRE(world.catalogue.change(std::move(wanted), false).empty());
+  world.give_to("somebody", "disk");
   world.log.clear();
   CHECK(world.open(world.session(), "disk").error == ENOENT);
   REQUIRE(world.log.size() == 1);
