@@ -1,11 +1,11 @@
 #!/bin/bash
-# The ABI of librtrs is that of rdma/library/librtrs.abi: programs go on working that were compiled before.
+# The ABI of librtrs is that of tests/integration/librtrs.abi: programs go on working that were compiled before.
 # UPDATE=1 writes that file anew, for a change that is meant: fields at the end, new functions.
 # SPDX-License-Identifier: BSD-3-Clause
 source "${BASH_SOURCE[0]%/*}/lib.sh"
 
 library=$build_dir/rdma/library/librtrs.so.0
-baseline=$source_dir/rdma/library/librtrs.abi
+baseline=$source_dir/tests/integration/librtrs.abi
 headers=$source_dir/rdma/library/include
 
 can_compare() {
@@ -33,7 +33,7 @@ same_as_recorded() {
   cat difference.txt
   fail "the ABI has changed. If fields were added at an end, or functions: UPDATE=1 tests/integration/abi.sh"
 }
-it "types and functions are those of rdma/library/librtrs.abi" same_as_recorded
+it "types and functions are those of tests/integration/librtrs.abi" same_as_recorded
 
 # planted WHAT SED-EXPRESSION: another ABI, which must be told from the library's.
 planted() {
