@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <nlohmann/json.hpp>
 
 #include "bridge/control/unix_socket.hpp"
 #include "rdma/owned_fd.hpp"

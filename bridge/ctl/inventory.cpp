@@ -5,6 +5,8 @@
 #include <set>
 #include <utility>
 
+#include "bridge/ctl/reports.hpp"
+
 namespace rnbd {
 namespace {
 

@@ -4,26 +4,20 @@
 #pragma once
 
 #include <array>
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "bridge/ctl/kernel_devices.hpp"
-#include "bridge/ctl/programs.hpp"
 #include "bridge/ctl/words.hpp"
 
 namespace rnbd {
 
 using CtlJson = nlohmann::ordered_json;
 
-/// A program's own account.
-struct CtlReport {
-  CtlProgram program;
-  CtlJson status;    ///< the answer to `status`
-  CtlJson counters;  ///< the answer to `counters`; null: it has none
-};
+struct CtlReport;
 
 /// How a field is shown, and whether a sum of it means something.
 enum class CtlKind : std::uint8_t { text, number, count, bytes, paths };

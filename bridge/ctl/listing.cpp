@@ -9,6 +9,7 @@
 
 #include "bridge/ctl/listing_columns.hpp"
 #include "bridge/ctl/listing_programs.hpp"
+#include "bridge/ctl/reports.hpp"
 
 namespace rnbd {
 namespace {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "bridge/ctl/listing_programs.hpp"
 
+#include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
 #include <vector>

@@ -20,6 +20,7 @@
 #include "bridge/ctl/outcome.hpp"
 #include "bridge/ctl/output.hpp"
 #include "bridge/ctl/programs.hpp"
+#include "bridge/ctl/reports.hpp"
 #include "bridge/ctl/steer.hpp"
 #include "bridge/ctl/whole_file.hpp"
 

@@ -3,13 +3,22 @@
 #pragma once
 
 #include <chrono>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "bridge/ctl/hidden.hpp"
 #include "bridge/ctl/inventory.hpp"
+#include "bridge/ctl/programs.hpp"
 
 namespace rnbd {
+
+/// A program's own account.
+struct CtlReport {
+  CtlProgram program;
+  CtlJson status;    ///< the answer to `status`
+  CtlJson counters;  ///< the answer to `counters`; null: it has none
+};
 
 struct CtlReports {
   std::vector<CtlReport> all;

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "bridge/client/uri.hpp"
+#include "bridge/ctl/reports.hpp"
 #include "rdma/path_list.hpp"
 
 namespace rnbd {

@@ -4,6 +4,7 @@
 #include <initializer_list>
 #include <string_view>
 
+#include "bridge/ctl/reports.hpp"
 #include "bridge/ctl/steering.hpp"
 
 namespace rnbd {
