@@ -9,6 +9,7 @@
 #include "bridge/backend/specification.hpp"
 #include "bridge/client/key_file.hpp"
 #include "bridge/client/uri.hpp"
+#include "bridge/control/unix_socket.hpp"
 #include "bridge/daemon/metrics_address.hpp"
 #include "bridge/daemon/server/rights_check.hpp"
 #include "rdma/duration.hpp"
@@ -131,7 +132,10 @@ constexpr SettingRule kRules[] = {
     {"control", "PATH", "/run/rnbd-server/control",
      "Serve a control socket there for rnbd-ctl: status, reload and others (default: "
      "$RUNTIME_DIRECTORY/control, if there is one); none for none.",
-     [](Settings& s, Value v) { return set_text(s.control, v); }},
+     [](Settings& s, Value v) -> std::string {
+       s.control = v;
+       return v == "none" ? "" : complaint_about_socket_path(v);
+     }},
     {"metrics", "ADDRESS:PORT", "127.0.0.1:9234",
      "Serve metrics there for Prometheus, over HTTP at /metrics; without ADDRESS on 127.0.0.1.",
      [](Settings& s, Value v) -> std::string {

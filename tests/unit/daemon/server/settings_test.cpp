@@ -223,6 +223,8 @@ TEST_CASE("settings: values arrive, and values outside their range do not") {
   CHECK(has(apply(settings, "log-level", "loud"), "debug, info"));
   CHECK(has(apply(settings, "no-digest", "yes"), "neither true nor false"));
   CHECK(has(apply(settings, "search-path", ""), "empty"));
+  CHECK(apply(settings, "control", "none").empty());
+  CHECK(has(apply(settings, "control", "/run/" + std::string(103, 'c')), "longer than 107 bytes"));
   CHECK(settings.queue_depth == 512);
 }
 
