@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <string>
 
+#include "bridge/control/unix_socket.hpp"
 #include "bridge/protocol/nbd_errors.hpp"
 #include "nbdkit-plugin/listening.hpp"
 #include "nbdkit-plugin/state.hpp"
@@ -110,6 +111,11 @@ int on_after_fork() {
   return guarded(-1, [] {
     warn_of_strangers();
     if (state->config.control.empty()) return 0;
+    if (const std::string wrong = complaint_about_socket_place(state->config.control);
+        !wrong.empty()) {
+      nbdkit_error("%s", wrong.c_str());
+      return -1;
+    }
     state->commands =
         std::make_unique<ControlCommands>(client_commands(state->config, *state->connections));
     const auto open = []() -> tl::expected<void, std::string> {

@@ -26,11 +26,13 @@ std::string advice_on_missing(const std::filesystem::path& directory) {
          "), or name another one";
 }
 
+constexpr const char* kNoSocket = "what is there is no socket, choose another path";
+
 /// The reason why a new socket must not replace the existing file; null if it is a stale socket.
 const char* why_not_replace(const sockaddr_un& address) {
   struct stat status;
   if (::lstat(address.sun_path, &status) == 0 && !S_ISSOCK(status.st_mode)) {
-    return "what is there is no socket, choose another path";
+    return kNoSocket;
   }
   // Does not wait: a server that is busy with other clients counts as present, too.
   const int fd = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -47,6 +49,12 @@ std::string complaint_about_socket_path(const std::string& path) {
   if (path.empty()) return "the path is missing";
   if (path.size() < sizeof(sockaddr_un::sun_path)) return "";
   return "the path is longer than 107 bytes, which the system does not allow";
+}
+
+std::string complaint_about_socket_place(const std::string& path) {
+  struct stat status;
+  if (::lstat(path.c_str(), &status) != 0 || S_ISSOCK(status.st_mode)) return "";
+  return "control socket " + path + ": " + kNoSocket;
 }
 
 tl::expected<std::string, std::string> absolute_socket_path(std::string_view path) {

@@ -13,6 +13,9 @@ namespace rnbd {
 /// "" or the reason why a Unix socket cannot have this path.
 std::string complaint_about_socket_path(const std::string& path);
 
+/// "" or the reason why no waiting makes a socket of what is at this path.
+std::string complaint_about_socket_place(const std::string& path);
+
 /// Makes a socket's path absolute, for a program that will change its working directory.
 ///
 /// Errors: complaint_about_socket_path().

@@ -357,6 +357,14 @@ occupied() {
 }
 it "a socket that another program listens on is left alone, and the disk is served" occupied
 
+no_place() {
+  echo text >file
+  status_of 1 "${server_command[@]}" --listen tcp:127.0.0.1:0 --export disk0=memory:1M --state-directory "$PWD/state" --control "$PWD/file"
+  says said 'control socket .*/file: what is there is no socket, choose another path'
+  [[ $(<file) == text ]] || fail "the file is not what it was"
+}
+it "a control socket where a file is, which no waiting mends, ends the program at its start" no_place
+
 no_socket() {
   echo text >file
   control=$PWD/file

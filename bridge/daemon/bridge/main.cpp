@@ -18,6 +18,7 @@
 #include "bridge/client/connections.hpp"
 #include "bridge/control/control_socket.hpp"
 #include "bridge/control/late_opening.hpp"
+#include "bridge/control/unix_socket.hpp"
 #include "bridge/daemon/bridge/listeners.hpp"
 #include "bridge/daemon/bridge/metrics.hpp"
 #include "bridge/daemon/bridge/options.hpp"
@@ -213,6 +214,8 @@ int serve(const BridgeOptions& options) {
   std::vector<nbd::Listener> served{std::move(first)};
   auto tls = front_tls(options);
   if (!tls) return complain(tls.error());
+  const std::string wrong_place = complaint_about_socket_place(options.client.control);
+  if (!wrong_place.empty()) return complain(wrong_place);
   warn(options, listeners);
   Connections connections{options.client, log_function()};
   if (options.client.connect_now) {

@@ -20,6 +20,7 @@
 
 #include "bridge/control/control_socket.hpp"
 #include "bridge/control/late_opening.hpp"
+#include "bridge/control/unix_socket.hpp"
 #include "bridge/daemon/logging.hpp"
 #include "bridge/daemon/metrics_common.hpp"
 #include "bridge/daemon/metrics_door.hpp"
@@ -426,6 +427,10 @@ int serve(const Invocation& invocation, ExportCatalogue& catalogue, const State&
                       {.queue_depth = settings.queue_depth, .max_io_size = settings.max_io_size},
                       std::move(surroundings)};
   handler.limit_sessions(settings.session_limits);
+  if (const std::string wrong = complaint_about_socket_place(control_path(settings));
+      !wrong.empty()) {
+    return complain(wrong);
+  }
   std::unique_ptr<rtrs::Server> server;
   const auto tell_manager = [&] { notify_manager(status_line(settings, *server, catalogue)); };
   options.on_listener = tell_manager;
