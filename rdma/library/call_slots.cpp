@@ -3,8 +3,6 @@
 
 #include <chrono>
 
-#include "rdma/library/plant.hpp"
-
 namespace rtrs::library {
 namespace {
 
@@ -20,8 +18,7 @@ CallSlots::CallSlots(unsigned count) : generations_(count) {
 CallSlots::Taken CallSlots::take_top() {
   const std::uint16_t slot = free_.back();
   free_.pop_back();
-  if (!RTRS_CALL_PLANTED(generation_repeated) || generations_[slot] == 0) ++generations_[slot];
-  return {slot, generations_[slot], ++number_};
+  return {slot, ++generations_[slot], ++number_};
 }
 
 std::optional<CallSlots::Taken> CallSlots::try_take() {
@@ -48,7 +45,6 @@ std::optional<CallSlots::Taken> CallSlots::take(const std::function<bool()>& giv
 void CallSlots::give_back(std::uint16_t slot) {
   const std::lock_guard lock{mutex_};
   free_.push_back(slot);
-  if (RTRS_CALL_PLANTED(slot_given_twice)) free_.push_back(slot);
   if (waiting_ != 0) freed_.notify_one();
 }
 

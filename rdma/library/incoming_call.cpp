@@ -5,7 +5,6 @@
 #include <cerrno>
 #include <utility>
 
-#include "rdma/library/plant.hpp"
 #include "rdma/library/server_session.hpp"
 
 using namespace rtrs::library;
@@ -85,6 +84,5 @@ int rtrs_request::judge(int end, std::size_t length) const {
 }
 
 bool rtrs_request::keeps(std::size_t length) const {
-  const bool is_long = length > kDirectAnswer && !RTRS_CALL_PLANTED(long_answer_dropped);
-  return !has(kRepeatable) || is_staged() || is_long;
+  return !has(kRepeatable) || is_staged() || length > kDirectAnswer;
 }

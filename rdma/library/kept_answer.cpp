@@ -3,8 +3,6 @@
 
 #include <utility>
 
-#include "rdma/library/plant.hpp"
-
 namespace rtrs::library {
 namespace {
 
@@ -29,7 +27,7 @@ void KeptAnswer::hold(ConstBytes answer, void (*release)(void*), void* context) 
 void KeptAnswer::clear() {
   bytes_ = {};
   auto* const release = std::exchange(release_, nullptr);
-  if (release != nullptr && !RTRS_CALL_PLANTED(never_given_back)) release(context_);
+  if (release != nullptr) release(context_);
   copy_.clear();
   if (copy_.capacity() > kKeptRoom) copy_ = {};
 }

@@ -8,7 +8,6 @@
 #include <new>
 #include <utility>
 
-#include "rdma/library/plant.hpp"
 #include "rdma/library/server_handle.hpp"
 #include "rdma/transport/reactor.hpp"
 
@@ -50,7 +49,7 @@ bool rtrs_session::is_client_of_ours() const {
 void rtrs_session::on_request(ServerRequest& request) {
   const auto message = decode_call(request.message);
   if (!message || !is_client_of_ours()) return request.finish(EBADMSG);
-  if (message->has(kVoid) && !RTRS_CALL_PLANTED(void_executed)) return request.finish(ECANCELED);
+  if (message->has(kVoid)) return request.finish(ECANCELED);
   const CallHeader& header = message->header;
   if (header.slot >= slots_.size()) return request.finish(EBADMSG);
   Slot* const slot = find(header);
@@ -73,7 +72,7 @@ void rtrs_session::on_request(ServerRequest& request) {
 rtrs_session::Slot* rtrs_session::find(const CallHeader& header) {
   Slot& slot = slots_[header.slot];
   const auto ahead = static_cast<std::int32_t>(header.generation - slot.generation);
-  if (slot.known && ahead < 0 && !RTRS_CALL_PLANTED(late_copy_executed)) return nullptr;
+  if (slot.known && ahead < 0) return nullptr;
   if (!slot.known || ahead != 0) renew(slot, header.generation);
   return &slot;
 }
@@ -91,19 +90,14 @@ rtrs_request& rtrs_session::renew(Slot& slot, std::uint32_t generation) {
 }
 
 void rtrs_session::on_call(rtrs_request& call, ServerRequest& request, const CallMessage& message) {
-  if (call.state == State::executing) {
-    if (RTRS_CALL_PLANTED(answered_early)) return request.finish(0);
-    return call.add_asker(request, message);
-  }
-  const bool has_error = call.error != 0 && !RTRS_CALL_PLANTED(error_forgotten);
-  if (has_error) return request.finish(call.error);  // of the call, or of its data
-  if (call.state == State::done && call.keeps(call.answer.bytes().size()) &&
-      !RTRS_CALL_PLANTED(executed_again)) {
+  if (call.state == State::executing) return call.add_asker(request, message);
+  if (call.error != 0) return request.finish(call.error);  // of the call, or of its data
+  if (call.state == State::done && call.keeps(call.answer.bytes().size())) {
     fill(request, call.answer.bytes());
     return request.finish(0);
   }
   const bool waits = message.has(kStaged) && !call.gathered.complete();
-  if (waits && !RTRS_CALL_PLANTED(data_not_awaited)) return request.finish(kIncomplete);
+  if (waits) return request.finish(kIncomplete);
   call.add_asker(request, message);
   execute(call);
 }

@@ -9,9 +9,10 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <span>
 #include <string>
 
-#include "rdma/core/plant.hpp"
+#include "tests/plants/plants.hpp"
 #include "tests/sim/simulation.hpp"
 
 namespace {
@@ -27,6 +28,8 @@ struct Options {
   std::string plant;
   bool list_plants = false;
 };
+
+constexpr std::span<const plants::Plant> kPlants = PLANTS_OF_PROGRAM(plants::kCore);
 
 std::string program;
 char crash_text[512];
@@ -112,7 +115,7 @@ int run_many(const Options& options) {
 }
 
 int list_plants() {
-  for (const rtrs::PlantEntry& plant : rtrs::plants()) {
+  for (const plants::Plant& plant : kPlants) {
     std::printf("%-28s %s\n", plant.name, plant.text);
   }
   return 0;
@@ -131,14 +134,12 @@ int main(int argc, char** argv) {
   app.add_flag("--long", options.long_run, "with 25 times the operations per seed");
   app.add_flag("--hashes", options.hashes, "print the trace hash of each seed");
   app.add_flag("--quiet", options.quiet, "no progress");
-  app.add_option("--plant", options.plant, "with this bug (a build with RNBDKIT_PLANT_BUGS)");
+  app.add_option("--plant", options.plant, "with this bug (rnbd-sim-planted)");
   app.add_flag("--list-plants", options.list_plants, "the bugs that can be planted");
   CLI11_PARSE(app, argc, argv);
   if (options.list_plants) return list_plants();
-  if (!options.plant.empty() && !rtrs::select_plant(options.plant)) {
-    std::fprintf(stderr,
-                 "no bug '%s' can be planted here; see --list-plants, and build with "
-                 "-DRNBDKIT_PLANT_BUGS=ON\n",
+  if (!options.plant.empty() && !plants::select(kPlants, options.plant)) {
+    std::fprintf(stderr, "no bug '%s' can be planted here; see --list-plants of rnbd-sim-planted\n",
                  options.plant.c_str());
     return 2;
   }

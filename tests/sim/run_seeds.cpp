@@ -48,8 +48,8 @@ int run_all(const Simulator& simulator, const SeedOptions& options) {
 }
 
 int list_plants(const Simulator& simulator) {
-  for (const PlantedBug& bug : simulator.plants)
-    std::printf("%-20s %s\n", bug.name.c_str(), bug.text.c_str());
+  for (const plants::Plant& plant : simulator.plants)
+    std::printf("%-20s %s\n", plant.name, plant.text);
   return 0;
 }
 
@@ -68,7 +68,7 @@ int run_seeds(const Simulator& simulator, int argc, char** argv) {
   app.add_flag("--list-plants", options.list_plants, "the bugs that can be planted");
   CLI11_PARSE(app, argc, argv);
   if (options.list_plants) return list_plants(simulator);
-  if (!options.plant.empty() && !simulator.select_plant(options.plant)) {
+  if (!options.plant.empty() && !plants::select(simulator.plants, options.plant)) {
     std::fprintf(stderr, "no bug '%s' can be planted here; see --list-plants of %s\n",
                  options.plant.c_str(), planted.c_str());
     return 2;

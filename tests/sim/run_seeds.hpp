@@ -3,33 +3,20 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
-#include <string_view>
-#include <vector>
+
+#include "tests/plants/plants.hpp"
 
 namespace sim {
-
-struct PlantedBug {
-  std::string name;
-  std::string text;
-};
 
 struct Simulator {
   std::string program;
   std::string about;  ///< a sentence for --help
-  std::vector<PlantedBug> plants;
-  bool (*select_plant)(std::string_view name) = nullptr;
+  std::span<const plants::Plant> plants;
   /// Returns the operations of the clients. Throws std::exception when a rule is broken.
   std::uint64_t (*run)(std::uint64_t seed, bool trace) = nullptr;
 };
-
-/// A vector of what a part's plants() has.
-template <class Entries>
-std::vector<PlantedBug> bugs_of(const Entries& entries) {
-  std::vector<PlantedBug> result;
-  for (const auto& entry : entries) result.push_back({entry.name, entry.text});
-  return result;
-}
 
 /// Returns the exit status: 0, 1 when a seed breaks a rule, 2 for a wrong command line.
 int run_seeds(const Simulator& simulator, int argc, char** argv);

@@ -2,7 +2,7 @@
 // rnbd-sim-memory: runs seeds through sessions whose memory paths have keys of a brick.
 #include <memory>
 
-#include "rdma/core/memory_plant.hpp"
+#include "tests/plants/plants.hpp"
 #include "tests/sim/memory/memory_world.hpp"
 #include "tests/sim/run_seeds.hpp"
 
@@ -28,8 +28,7 @@ int main(int argc, char** argv) {
       {.program = "rnbd-sim-memory",
        .about =
            "Runs sessions with memory paths and their brick in a simulated world, from a seed.",
-       .plants = sim::bugs_of(rtrs::memory::plants()),
-       .select_plant = rtrs::memory::select_plant,
+       .plants = PLANTS_OF_PROGRAM(plants::kMemory),
        .run = run},
       argc, argv);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // rnbd-sim-passive: runs seeds through the users of a brick that map its blocks.
-#include "bridge/client/brick/plant.hpp"
+#include "tests/plants/plants.hpp"
 #include "tests/sim/passive/passive_world.hpp"
 #include "tests/sim/run_seeds.hpp"
 
@@ -18,8 +18,7 @@ int main(int argc, char** argv) {
   return sim::run_seeds(
       {.program = "rnbd-sim-passive",
        .about = "Runs the users of mode=passive and their brick in a simulated world, from a seed.",
-       .plants = sim::bugs_of(rnbd::passive::plants()),
-       .select_plant = rnbd::passive::select_plant,
+       .plants = PLANTS_OF_PROGRAM(plants::kPassive),
        .run = run},
       argc, argv);
 }

@@ -21,7 +21,7 @@ PURE = {
 DOORS = ["rdma/client.hpp", "rdma/memory_path.hpp", "rdma/server.hpp", "rdma/log.hpp", "rdma/complaint_log.hpp",
          "rdma/audit_line.hpp", "rdma/printable.hpp", "rdma/client_log.hpp", "rdma/credential.hpp", "rdma/duration.hpp", "rdma/descriptor_reserve.hpp",
          "rdma/failure.hpp",
-         "rdma/host_name.hpp", "rdma/log_about.hpp", "rdma/memlock.hpp", "rdma/network.hpp", "rdma/owned_fd.hpp", "rdma/path_address.hpp", "rdma/path_list.hpp", "rdma/plant_table.inc",
+         "rdma/host_name.hpp", "rdma/log_about.hpp", "rdma/memlock.hpp", "rdma/network.hpp", "rdma/owned_fd.hpp", "rdma/path_address.hpp", "rdma/path_list.hpp",
          "rdma/server_id.hpp",
          "rdma/tls.hpp"]
 CORE = ["rdma/core/", "rdma/wire/"]
@@ -31,11 +31,11 @@ RTRS = DOORS + CORE + ["rdma/transport/reactor.hpp"]
 # The longest match counts. FOLDER/* stands for the files of a folder without its subfolders.
 MAY_INCLUDE = {
     "rdma/wire/": [],
-    "rdma/core/": ["rdma/wire/", "rdma/plant_table.inc"],
+    "rdma/core/": ["rdma/wire/"],
     "rdma/": DOORS + CORE,
     "rdma/transport/": DOORS + CORE,
     "rdma/library/": DOORS + CORE + ["rdma/transport/reactor.hpp"],
-    "bridge/protocol/": ["rdma/wire/", "rdma/printable.hpp", "rdma/plant_table.inc"],
+    "bridge/protocol/": ["rdma/wire/", "rdma/printable.hpp"],
     "bridge/backend/": DOORS + ["bridge/protocol/closest.hpp", "bridge/protocol/printable.hpp",
                                 "rdma/core/time.hpp", "rdma/transport/reactor.hpp",
                                 "rdma/transport/readiness.hpp"],

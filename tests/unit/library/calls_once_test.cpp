@@ -6,7 +6,7 @@
 #include <cstdlib>
 #include <string>
 
-#include "rdma/library/plant.hpp"
+#include "tests/plants/plants.hpp"
 #include "tests/unit/library/calls_world.hpp"
 
 namespace rtrs::library::calls_once_test {
@@ -15,8 +15,8 @@ namespace {
 constexpr int kSteps = 200;
 
 struct Planted {
-  explicit Planted(CallPlant plant) { selected_plant = plant; }
-  ~Planted() { selected_plant = CallPlant::none; }
+  explicit Planted(plants::Name plant) { plants::selected = plant; }
+  ~Planted() { plants::selected = plants::Name::none; }
 };
 
 TEST_CASE("calls are carried out once, whatever comes again, late or in pieces") {
@@ -29,7 +29,7 @@ TEST_CASE("calls are carried out once, whatever comes again, late or in pieces")
 }
 
 /// The seed that finds it; 0 = none does.
-std::uint64_t find(CallPlant plant) {
+std::uint64_t find(plants::Name plant) {
   constexpr std::uint64_t kSeeds = 200;
   const Planted planted{plant};
   for (std::uint64_t seed = 1; seed <= kSeeds; ++seed) {
@@ -39,14 +39,14 @@ std::uint64_t find(CallPlant plant) {
 }
 
 TEST_CASE("... and a bug in what sees to that is found") {
-#define RTRS_FIND_PLANT(name, text)                       \
-  SUBCASE(text) {                                         \
-    const std::uint64_t found_by = find(CallPlant::name); \
-    MESSAGE(#name " is found by seed " << found_by);      \
-    CHECK(found_by != 0);                                 \
+#define FIND_PLANT(name, text)                               \
+  SUBCASE(text) {                                            \
+    const std::uint64_t found_by = find(plants::Name::name); \
+    MESSAGE(#name " is found by seed " << found_by);         \
+    CHECK(found_by != 0);                                    \
   }
-  RTRS_CALL_PLANTS(RTRS_FIND_PLANT)
-#undef RTRS_FIND_PLANT
+  CALL_PLANTS(FIND_PLANT)
+#undef FIND_PLANT
 }
 
 }  // namespace
