@@ -246,5 +246,4 @@ inline bool select(std::span<const Plant> list, std::string_view name) {
 #define RTRS_MEMORY_PLANTED PLANTED
 #define RTRS_CALL_PLANTED PLANTED
 #define RNBD_MIRROR_PLANTED PLANTED
-#define RNBD_BRICK_PLANTED PLANTED
 #define RNBD_PASSIVE_PLANTED PLANTED

@@ -6,8 +6,6 @@
 #include <cerrno>
 #include <utility>
 
-#include "bridge/backend/brick/plant.hpp"
-
 namespace rnbd::brick {
 
 Brick::Brick(const BrickOptions& options, const std::vector<Kept>& kept, BrickHost& host)
@@ -20,8 +18,7 @@ Brick::Brick(const BrickOptions& options, const std::vector<Kept>& kept, BrickHo
     entry.recorded = true;
     entry.state = block.stored ? State::slow : State::empty;
     entries_.emplace(block.block, entry);
-    const bool forgotten = RNBD_BRICK_PLANTED(doubled_place) && !block.stored;
-    taken[block.place] = !forgotten;
+    taken[block.place] = true;
   }
   for (Place place = 0; place < options_.places; ++place)
     if (!taken[place]) free_places_.push_back(place);
@@ -112,7 +109,7 @@ void Brick::apply(const Pending& pending, int error) {
 
 void Brick::drop(Entries::iterator entry) {
   if (entry->second.slot != kNone) left_memory(entry->first, entry->second, State::empty);
-  if (!RNBD_BRICK_PLANTED(reuse_before_record)) free_places_.push_back(entry->second.place);
+  free_places_.push_back(entry->second.place);
   entries_.erase(entry);
 }
 
@@ -139,7 +136,6 @@ void Brick::alloc(Ticket ticket, Block first, std::uint64_t count, bool all) {
   for (std::uint64_t i = 0; i < count && operation.error == 0; ++i)
     operation.error = alloc_one(first + i, ticket);
   write_out();
-  if (RNBD_BRICK_PLANTED(alloc_early)) operation.left = 1;
   end_part(ticket);
 }
 
@@ -147,8 +143,7 @@ int Brick::may_free(Block block) const {
   const auto found = entries_.find(block);
   if (found == entries_.end() || !found->second.recorded) return ENOENT;
   const Entry& entry = found->second;
-  const bool mapped = !entry.maps.empty() && !RNBD_BRICK_PLANTED(free_mapped);
-  return mapped || entry.holds > 0 || entry.freeing ? EBUSY : 0;
+  return !entry.maps.empty() || entry.holds > 0 || entry.freeing ? EBUSY : 0;
 }
 
 void Brick::free(Ticket ticket, Block first, std::uint64_t count, bool all) {
@@ -168,7 +163,6 @@ void Brick::free_one(Block block, Ticket ticket) {
   Entry& entry = entries_.at(block);
   entry.freeing = true;
   entry.freer = ticket;
-  if (RNBD_BRICK_PLANTED(reuse_before_record)) free_places_.push_back(entry.place);
   ++operations_.at(ticket).left;
   go_on_freeing(block);
 }
@@ -212,7 +206,6 @@ void Brick::let_go(Operation& operation) {
 
 bool Brick::shows(Listing what, Session session, const Entry& entry) const {
   if (!entry.recorded) return false;
-  if (RNBD_BRICK_PLANTED(list_early) && entry.freeing) return false;
   if (what == Listing::allocated) return true;
   return std::any_of(entry.maps.begin(), entry.maps.end(), [&](std::uint64_t id) {
     const Map& map = maps_.at(id);

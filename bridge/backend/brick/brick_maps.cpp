@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "bridge/backend/brick/brick.hpp"
-#include "bridge/backend/brick/plant.hpp"
 
 namespace rnbd::brick {
 namespace {
@@ -30,12 +29,12 @@ bool Brick::told(Ticket ticket, const MapOrder& order) {
   settled = std::max(settled, order.settled);
   auto& answers = told_[order.session];
   answers.erase(answers.begin(), answers.lower_bound(settled));
-  if (order.number < settled && !RNBD_BRICK_PLANTED(old_map)) {
+  if (order.number < settled) {
     host_.answer(ticket, Reply{.error = ECANCELED});
     return true;
   }
   const auto found = answers.find(order.number);
-  if (found == answers.end() || RNBD_BRICK_PLANTED(map_twice)) return false;
+  if (found == answers.end()) return false;
   const Told& told = found->second;
   if (told.running != 0) {
     operations_.at(told.running).again.push_back(ticket);
@@ -52,9 +51,9 @@ int Brick::may_map_one(const Entry& entry, const MapOrder& order) const {
   if (entry.freeing) return EBUSY;
   for (const std::uint64_t id : entry.maps) {
     const Map& map = maps_.at(id);
-    if (map.path == order.path && !RNBD_BRICK_PLANTED(map_twice)) return EEXIST;
+    if (map.path == order.path) return EEXIST;
     const bool ending = map.state == Map::State::ending && (map.rights & kWrite) == 0;
-    if (ending || RNBD_BRICK_PLANTED(share_ignored)) continue;
+    if (ending) continue;
     if (map.session != order.session && !agree(map.rights, order.rights)) return EBUSY;
   }
   const bool slow = entry.state == State::slow || entry.state == State::coming;
@@ -63,8 +62,7 @@ int Brick::may_map_one(const Entry& entry, const MapOrder& order) const {
 
 int Brick::may_map(const MapOrder& order) const {
   const auto path = paths_.find(order.path);
-  if (path == paths_.end() || path->second != order.session)
-    if (!RNBD_BRICK_PLANTED(dead_path_maps)) return ENOTCONN;
+  if (path == paths_.end() || path->second != order.session) return ENOTCONN;
   if (order.count > options_.slots) return ENOSPC;
   if (maps_of(order.session) + order.count > options_.max_maps) return EMFILE;
   for (Block block = order.first; block < order.first + order.count; ++block) {
@@ -118,7 +116,7 @@ void Brick::make_keys(Ticket ticket, Operation& operation) {
     maps_.emplace(id, map);
     entry.maps.insert(id);
     touch(block, entry);
-    if ((order.rights & kWrite) != 0 && !RNBD_BRICK_PLANTED(evict_clean)) entry.unkept = true;
+    if ((order.rights & kWrite) != 0) entry.unkept = true;
     host_.expose({id, order.path, block, entry.slot, order.rights & (kRead | kWrite)});
   }
 }
@@ -202,13 +200,11 @@ void Brick::unmap(Ticket ticket, Session session, Block first, std::uint64_t cou
   for (const auto& [id, map] : maps_) {
     const bool meant = map.session == session && map.state == Map::State::live &&
                        map.block >= first && map.block - first < count;
-    if (meant && (map.generation == generation || RNBD_BRICK_PLANTED(late_unmap)))
-      ending.push_back(id);
+    if (meant && map.generation == generation) ending.push_back(id);
   }
   if (ending.size() != count) return host_.answer(ticket, Reply{.error = ENOENT});
-  Operation& operation = begin(ticket);
+  begin(ticket);
   for (const std::uint64_t id : ending) end_map(id, ticket);
-  if (RNBD_BRICK_PLANTED(reuse_before_dereg)) operation.left = 1;
   end_part(ticket);
 }
 
@@ -245,20 +241,18 @@ void Brick::path_gone(Path path) {
 
 /// B2: this holds for a path that is gone already, too, because its keys may still be alive.
 void Brick::revoke(Ticket ticket, Path path) {
-  Operation& operation = begin(ticket);
+  begin(ticket);
   if (paths_.erase(path) > 0) host_.kill(path);
   for (const std::uint64_t id : maps_on(path)) end_map(id, ticket);
-  if (RNBD_BRICK_PLANTED(revoke_early)) operation.left = 1;
   end_part(ticket);
 }
 
 /// B1: others may write when it is answered.
 void Brick::leave(Ticket ticket, Session session) {
-  Operation& operation = begin(ticket);
+  begin(ticket);
   std::erase_if(paths_, [session](const auto& path) { return path.second == session; });
   for (auto& [id, map] : maps_)
     if (map.session == session) end_map(id, ticket);
-  if (RNBD_BRICK_PLANTED(close_early)) operation.left = 1;
   end_part(ticket);
 }
 
@@ -303,7 +297,6 @@ void Brick::tick(std::uint64_t now) {
     if (!map.recalled_at) map.recalled_at = now;
     if (now - *map.recalled_at >= options_.lease) late.insert(map.path);
   }
-  if (RNBD_BRICK_PLANTED(lease_ignored)) return;
   for (const Path path : late) {
     if (paths_.contains(path)) host_.kill(path);
     path_gone(path);

@@ -4,7 +4,6 @@
 #include <cerrno>
 
 #include "bridge/backend/brick/brick.hpp"
-#include "bridge/backend/brick/plant.hpp"
 
 namespace rnbd::brick {
 namespace {
@@ -140,7 +139,7 @@ void Brick::fill(Block block, Entry& entry, Slot slot) {
     jobs_[job] = {Job::Kind::load, block, 0, false};
     return host_.load(slot, entry.place, job);
   }
-  if (!RNBD_BRICK_PLANTED(not_zeroed)) host_.zero(slot);  // B3
+  host_.zero(slot);  // B3
   entry.state = State::memory;
   host_.open(block, slot);
 }
@@ -157,11 +156,10 @@ Brick::Bring Brick::bring(Block block, Entry& entry) {
 
 /// B1: a mapped block stays where it is.
 bool Brick::may_evict(Block block, Entry& entry) {
-  const bool mapped = !entry.maps.empty() && !RNBD_BRICK_PLANTED(evict_mapped);
-  if (!in_memory(entry) || mapped || entry.holds > 0 || entry.storing > 0 || entry.freeing ||
-      !entry.recorded)
+  if (!in_memory(entry) || !entry.maps.empty() || entry.holds > 0 || entry.storing > 0 ||
+      entry.freeing || !entry.recorded)
     return false;
-  return host_.close(block) || RNBD_BRICK_PLANTED(evict_in_use);
+  return host_.close(block);
 }
 
 /// Evicts the least recently used block. False: no block can leave, or enough blocks are leaving.
@@ -201,9 +199,7 @@ void Brick::evict(Block block, Entry& entry) {
   ++leaving_;
   const std::uint64_t job = next_++;
   jobs_[job] = {Job::Kind::evict, block, 0, whole};
-  const Slot slot = entry.slot;
-  host_.store({job, slot, entry.place, whole ? Keep::whole : Keep::dirty, {block, 0, 0}});
-  if (RNBD_BRICK_PLANTED(evict_early)) free_slots_.push_back(slot);
+  host_.store({job, entry.slot, entry.place, whole ? Keep::whole : Keep::dirty, {block, 0, 0}});
 }
 
 void Brick::left_memory(Block block, Entry& entry, State state) {
@@ -241,10 +237,6 @@ void Brick::evicted(Block block, int error) {
   if (wanted) {
     entry.state = error != 0 ? State::memory : State::clean;
     host_.open(block, entry.slot);
-  } else if (RNBD_BRICK_PLANTED(evict_early)) {
-    by_use_.erase({entry.used, block});
-    entry.slot = kNone;
-    entry.state = State::slow;
   } else {
     left_memory(block, entry, State::slow);
   }
@@ -276,10 +268,6 @@ bool Brick::store_part(Block block, Entry& entry, Keep keep, const Span& span, T
   ++entry.holds;
   ++entry.storing;
   ++operations_.at(ticket).left;
-  if (RNBD_BRICK_PLANTED(stored_early) && !entry.stored) {
-    ++entry.storing;
-    append({Record::Change::stored, entry.place, block}, ticket);
-  }
   const std::uint64_t job = next_++;
   jobs_[job] = {Job::Kind::sync, block, ticket, keep == Keep::whole};
   host_.store({job, entry.slot, entry.place, keep, span});
@@ -309,7 +297,6 @@ void Brick::sync(Ticket ticket, const std::vector<Span>& spans) {
   operation.error = broken_;
   for (const Span& span : spans)
     store_part(span.block, entries_.at(span.block), Keep::span, span, ticket);
-  if (RNBD_BRICK_PLANTED(sync_early)) operation.left = 1;
   end_part(ticket);
 }
 
