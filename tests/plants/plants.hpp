@@ -246,4 +246,3 @@ inline bool select(std::span<const Plant> list, std::string_view name) {
 #define RTRS_MEMORY_PLANTED PLANTED
 #define RTRS_CALL_PLANTED PLANTED
 #define RNBD_MIRROR_PLANTED PLANTED
-#define RNBD_PASSIVE_PLANTED PLANTED

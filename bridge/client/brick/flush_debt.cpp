@@ -3,8 +3,6 @@
 
 #include <algorithm>
 
-#include "bridge/client/brick/plant.hpp"
-
 namespace rnbd {
 
 void FlushDebt::owe(std::uint64_t block, std::uint32_t begin, std::uint32_t end) {
@@ -12,15 +10,11 @@ void FlushDebt::owe(std::uint64_t block, std::uint32_t begin, std::uint32_t end)
   if (fresh) return;
   Range& range = at->second;
   range = {std::min(range.begin, begin), std::max(range.end, end)};
-  if (RNBD_PASSIVE_PLANTED(range_cut)) range = {begin, end};
 }
 
-void FlushDebt::owe_unknown() {
-  if (!RNBD_PASSIVE_PLANTED(debt_of_maps_only)) debt_.unknown = true;
-}
+void FlushDebt::owe_unknown() { debt_.unknown = true; }
 
 void FlushDebt::give_back(const Debt& debt) {
-  if (RNBD_PASSIVE_PLANTED(failed_flush_forgotten)) return;
   debt_.unknown = debt_.unknown || debt.unknown || !debt.ranges.empty();
 }
 

@@ -4,8 +4,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "bridge/client/brick/plant.hpp"
-
 namespace rnbd {
 namespace {
 
@@ -22,9 +20,9 @@ MapCache::Pin MapCache::enter(Block block, bool write) {
     return nullptr;
   }
   Entry& entry = *found->second;
-  if (entry.state != Entry::State::live && !RNBD_PASSIVE_PLANTED(enter_leaving)) return nullptr;
+  if (entry.state != Entry::State::live) return nullptr;
   const bool lacks = write && (entry.map.rights & wire::kMapWrite) == 0;
-  if (lacks && !RNBD_PASSIVE_PLANTED(read_map_written)) {
+  if (lacks) {
     // It has to be mapped anew.
     if (writable_) {
       entry.state = Entry::State::leaving;
@@ -47,9 +45,7 @@ bool MapCache::leave(const Pin& pin) {
 /// dead. If a write may still land, the request must wait, or the write would overwrite it.
 MapCache::Duty MapCache::before_two_sided(Block first, Block last, bool path_alive) {
   if (!overlaps(first, last)) return {Before::go, nullptr};
-  if (!path_alive && RNBD_PASSIVE_PLANTED(resend_before_revoke)) return {Before::go, nullptr};
   if (!path_alive) return {Before::wait, nullptr};
-  if (RNBD_PASSIVE_PLANTED(read_before_settle)) return {Before::go, nullptr};
   Pin pin = pin_any();
   if (pin == nullptr) return {Before::wait, nullptr};
   return {Before::settle, std::move(pin)};
@@ -57,8 +53,7 @@ MapCache::Duty MapCache::before_two_sided(Block first, Block last, bool path_ali
 
 MapCache::Pin MapCache::pin_any() {
   const auto found = std::ranges::find_if(entries_, [](const auto& item) {
-    const bool usable = item.second->has_key() || RNBD_PASSIVE_PLANTED(settle_ended);
-    return usable && (item.second->map.rights & wire::kMapRead) != 0;
+    return item.second->has_key() && (item.second->map.rights & wire::kMapRead) != 0;
   });
   if (found == entries_.end()) return nullptr;
   ++found->second->users;
@@ -123,8 +118,7 @@ std::optional<MapCache::Block> MapCache::next_wish() {
 
 MapCache::Pin MapCache::next_leaver() {
   const auto found = std::ranges::find_if(entries_, [](const auto& item) {
-    const bool idle = item.second->users == 0 || RNBD_PASSIVE_PLANTED(unmap_in_use);
-    return item.second->state == Entry::State::leaving && idle;
+    return item.second->state == Entry::State::leaving && item.second->users == 0;
   });
   if (found == entries_.end()) return nullptr;
   found->second->state = Entry::State::ending;
@@ -158,7 +152,6 @@ void MapCache::recall(Block block) {
 }
 
 void MapCache::clear() {
-  if (RNBD_PASSIVE_PLANTED(maps_outlive_path)) return;
   for (const auto& [block, entry] : entries_) entry->state = Entry::State::gone;
   entries_.clear();
   wished_.reset();
