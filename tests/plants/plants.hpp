@@ -245,4 +245,3 @@ inline bool select(std::span<const Plant> list, std::string_view name) {
 #define RTRS_PLANTED PLANTED
 #define RTRS_MEMORY_PLANTED PLANTED
 #define RTRS_CALL_PLANTED PLANTED
-#define RNBD_MIRROR_PLANTED PLANTED

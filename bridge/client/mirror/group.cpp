@@ -6,8 +6,6 @@
 #include <bit>
 #include <cerrno>
 
-#include "bridge/protocol/mirror_plant.hpp"
-
 namespace rnbd::mirror {
 
 Group::Group(const GroupOptions& options, GroupHost& host)
@@ -162,7 +160,7 @@ void Group::try_attach(bool hurry) {
   activity_.add(found->active);
   if (found->good == 0) return;
   if (found->enough) {
-    members_.begin_views(found->seq);
+    members_.begin_views();
     return propose(found->good, found->inherit);
   }
   const auto mended = static_cast<MemberSet>(found->candidates & ~found->good);

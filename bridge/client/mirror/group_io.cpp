@@ -4,7 +4,6 @@
 #include <cerrno>
 
 #include "bridge/client/mirror/group.hpp"
-#include "bridge/protocol/mirror_plant.hpp"
 
 namespace rnbd::mirror {
 
@@ -31,7 +30,6 @@ void Group::start(std::uint64_t id) {
   if (operation.kind != Kind::read) activity_.touch(operation.range);
   if (operation.kind == Kind::flush) return write(id);
   if (operation.kind == Kind::read) make_equal(operation.range);
-  if (operation.kind == Kind::copy && RNBD_MIRROR_PLANTED(resync_no_lock)) return run(id);
   const auto mode =
       operation.kind == Kind::read ? RangeLock::Mode::shared : RangeLock::Mode::exclusive;
   if (locks_.acquire(id, operation.range, mode)) run(id);
@@ -39,7 +37,6 @@ void Group::start(std::uint64_t id) {
 
 /// After a read has shown the content of one member, no other content may appear.
 void Group::make_equal(const Range& range) {
-  if (RNBD_MIRROR_PLANTED(read_before_resync)) return;
   for (auto region = unequal_.next(regions_.first(range)); region <= regions_.last(range);
        region = unequal_.next(region + 1))
     begin_own(Kind::equal, region, 0);
@@ -49,9 +46,7 @@ void Group::make_equal(const Range& range) {
 void Group::run(std::uint64_t id) {
   Operation& operation = operations_.at(id);
   if (operation.kind == Kind::write) return write(id);
-  if (operation.kind != Kind::read || !regions_.meets(operation.range, unequal_) ||
-      RNBD_MIRROR_PLANTED(read_before_resync))
-    return read(id);
+  if (operation.kind != Kind::read || !regions_.meets(operation.range, unequal_)) return read(id);
   operation.step = Step::queued;  // until it is equal
   queue_.push_back(id);
   for (const std::uint64_t next : locks_.release(id)) run(next);
@@ -63,8 +58,6 @@ void Group::read(std::uint64_t id) {
   const bool attaching = members_.phase() == Phase::attaching;
   operation.step = Step::reading;
   MemberSet from = attaching ? bit(mending_.source) : in_step();
-  if (RNBD_MIRROR_PLANTED(read_from_syncing) && operation.kind == Kind::read)
-    from = static_cast<MemberSet>(from | members_.syncing());
   from = static_cast<MemberSet>(from & ~operation.unreadable);
   if (from == 0) return fail(id);
   // A region that is made equal has one source as long as that lives.
@@ -179,14 +172,13 @@ void Group::settle(std::uint64_t id) {
   if (found == operations_.end()) return;
   Operation& operation = found->second;
   const bool attaching = members_.phase() == Phase::attaching;
-  if (members_.proposes() && !RNBD_MIRROR_PLANTED(ack_before_view)) return;
+  if (members_.proposes()) return;
   if (operation.step == Step::reading && operation.sent == 0) return read(id);
   if (operation.step == Step::pulling && operation.sent == 0) return finish(id);  // for nobody
   if (operation.step == Step::have_data)
     return operation.kind == Kind::read ? finish(id) : write(id);
   if (operation.step != Step::writing) return;
-  MemberSet need = operation.kind == Kind::copy || attaching ? 0 : in_step();
-  if (RNBD_MIRROR_PLANTED(ack_before_view)) need = static_cast<MemberSet>(need & operation.sent);
+  const MemberSet need = operation.kind == Kind::copy || attaching ? 0 : in_step();
   if (within(static_cast<MemberSet>(need | operation.sent), operation.acked)) finish(id);
 }
 

@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Makes members equal: regions after an unclean end, and members that return. Takes regions out of
 // the activity logs.
-#include <bit>
 
 #include "bridge/client/mirror/group.hpp"
-#include "bridge/protocol/mirror_plant.hpp"
 
 namespace rnbd::mirror {
 
@@ -32,8 +30,7 @@ void Group::resync(unsigned member) {
   switch (returning.stage) {
     case Stage::draining: {
       std::erase_if(returning.older, [&](std::uint64_t id) { return !operations_.contains(id); });
-      if (returning.older.empty() || RNBD_MIRROR_PLANTED(d_snapshot_early))
-        members_.ask(member, Stage::asking);
+      if (returning.older.empty()) members_.ask(member, Stage::asking);
       return;
     }
     case Stage::asking:
@@ -49,7 +46,7 @@ void Group::resync(unsigned member) {
         const std::vector<RegionMap> inherit = returning.inherit;
         return propose(with(in_step(), member), inherit);
       }
-      if (!RNBD_MIRROR_PLANTED(no_strays)) returning.todo.add(returning.claimed.maps.active);
+      returning.todo.add(returning.claimed.maps.active);
       returning.todo.add(unequal_);
       returning.stage = Stage::copying;
       [[fallthrough]];
@@ -57,7 +54,6 @@ void Group::resync(unsigned member) {
       return copy_next(member);
     case Stage::emptying: {
       if (!operations_.none_under_way() || members_.proposes() || !activity_.idle()) return;
-      if (RNBD_MIRROR_PLANTED(join_no_flush)) return members_.ask(member, Stage::inheriting);
       returning.stage = Stage::flushing;
       return members_.post(member, Order::flush, {});
     }
@@ -71,7 +67,7 @@ void Group::copy_next(unsigned member) {
   if (members_.gate_closed()) return;
   std::uint32_t region = returning.todo.next(returning.next_copy);
   if (region >= options_.regions) region = returning.todo.next(returning.next_copy = 0);
-  if (region < options_.regions && !RNBD_MIRROR_PLANTED(join_early)) {
+  if (region < options_.regions) {
     const bool differs = unequal_.contains(region);
     const Kind kind = differs ? Kind::equal : Kind::copy;
     const unsigned target = differs ? 0 : member;
@@ -87,8 +83,7 @@ void Group::copy_next(unsigned member) {
 /// Operations that are under way may be about regions of the logs, too.
 void Group::cool() {
   if (members_.gate_closed() || members_.must_rise() || !activity_.idle()) return;
-  const MemberSet flushing =
-      RNBD_MIRROR_PLANTED(al_clear_early) ? bit(std::countr_zero(in_step())) : in_step();
+  const MemberSet flushing = in_step();
   if (!activity_.begin(unequal_, flushing)) return;
   for (const auto& [id, operation] : operations_) activity_.touch(operation.range);
   for (unsigned i = 0; i < options_.members; ++i)

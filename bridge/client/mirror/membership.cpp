@@ -5,8 +5,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "bridge/protocol/mirror_plant.hpp"
-
 namespace rnbd::mirror {
 
 Membership::Membership(const GroupOptions& options, GroupHost& host)
@@ -43,8 +41,7 @@ Membership::Record Membership::record(unsigned number) const {
 }
 
 bool Membership::gate_closed() const {
-  if (phase_ != Phase::live || (pending_.active && !RNBD_MIRROR_PLANTED(ack_before_view)))
-    return true;
+  if (phase_ != Phase::live || pending_.active) return true;
   return std::any_of(members_.begin(), members_.end(),
                      [](const Member& member) { return member.stage >= Stage::emptying; });
 }
@@ -54,7 +51,7 @@ bool Membership::gate_closed() const {
 void Membership::link_up(unsigned number, bool overwrite) {
   Member& member = members_[number];
   member.session = next_session_++;
-  member.writable = overwrite || RNBD_MIRROR_PLANTED(overwrite_unasked);
+  member.writable = overwrite;
   member.stage = Stage::up;
   if (!rise_) claim(number);
 }
@@ -130,10 +127,10 @@ void Membership::restart() {
   const MemberSet carry = sent_.written();
   pending_ = {};
   sent_.clear();
-  if (!RNBD_MIRROR_PLANTED(no_terms)) ++term_;
+  ++term_;
   for (unsigned i = 0; i < options_.members; ++i) {
     Member& member = members_[i];
-    if (!RNBD_MIRROR_PLANTED(no_terms)) term_ = std::max(term_, member.claimed.promised + 1);
+    term_ = std::max(term_, member.claimed.promised + 1);
     if (!has(carry, i)) continue;
     member = Member{};
     host_.drop(i);
@@ -143,8 +140,6 @@ void Membership::restart() {
 }
 
 bool Membership::enough(MemberSet kept, const std::vector<MemberSet>& bases) const {
-  if (RNBD_MIRROR_PLANTED(shrink_below_t) && phase_ == Phase::live) return true;
-  if (RNBD_MIRROR_PLANTED(attach_any) && phase_ == Phase::attaching) return true;
   return std::all_of(bases.begin(), bases.end(), [&](MemberSet base) {
     return size(static_cast<MemberSet>(kept & base)) >= threshold(base, options_.degraded);
   });
@@ -175,17 +170,14 @@ std::optional<Attachment> Membership::attachment(bool hurry) {
   const MemberSet empty = empty_disks(present);
   std::vector<MemberSet> bases{newest.set};
   // None before the first view, which is the first member's alone.
-  if (confirmed_.id != ViewId{} && !RNBD_MIRROR_PLANTED(uncommitted_base))
-    bases.push_back(confirmed_.set);
+  if (confirmed_.id != ViewId{}) bases.push_back(confirmed_.set);
   // As many as a newer view needs at least must not be able to exist among the missing.
   for (const MemberSet base : bases) {
     const auto missing = static_cast<MemberSet>(base & ~(present & ~empty));
-    if (size(missing) >= threshold(base, options_.degraded) && !RNBD_MIRROR_PLANTED(attach_any))
-      return {};
+    if (size(missing) >= threshold(base, options_.degraded)) return {};
   }
   Attachment found;
   found.candidates = static_cast<MemberSet>(newest.set & present & ~empty);
-  found.seq = RNBD_MIRROR_PLANTED(no_terms) ? newest.id.seq : 0;
   found.inherit.assign(options_.members, RegionMap{options_.regions});
   found.unequal = found.active = RegionMap{options_.regions};
   for (unsigned i = 0; i < options_.members; ++i) {
@@ -194,7 +186,7 @@ std::optional<Attachment> Membership::attachment(bool hurry) {
     for (unsigned k = 0; k < options_.members; ++k) found.inherit[k].add(claimed.maps.dirty[k]);
     if (!has(found.candidates, i)) continue;
     if (!claimed.lost_power) found.good = with(found.good, i);
-    if (!RNBD_MIRROR_PLANTED(no_al_resync)) found.unequal.add(claimed.maps.active);
+    found.unequal.add(claimed.maps.active);
     found.active.add(claimed.maps.active);
   }
   // All have lost their power: flushed writes are on all of them, if none is missing.
@@ -211,7 +203,7 @@ std::optional<Attachment> Membership::first_view(MemberSet present) const {
   for (unsigned i = 1; i < options_.members; ++i)
     if (holds_data(i)) return {};
   Attachment found;
-  found.candidates = found.good = RNBD_MIRROR_PLANTED(first_view_of_all) ? present : bit(0);
+  found.candidates = found.good = bit(0);
   found.enough = true;
   found.unequal = RegionMap{options_.regions};
   found.active = members_[0].claimed.maps.active;
@@ -244,7 +236,7 @@ bool Membership::granted(unsigned member, const Claimed& answer) {
 /// joins is not asked: no client can do that with its vote alone.
 MemberSet Membership::must_promise() const {
   MemberSet set = 0;
-  for (unsigned i = 0; i < options_.members && !RNBD_MIRROR_PLANTED(rise_unclaimed); ++i)
+  for (unsigned i = 0; i < options_.members; ++i)
     if (has(in_step_ & base(), i) && members_[i].claimed.promised != term_) set = with(set, i);
   return set;
 }

@@ -17,7 +17,6 @@ struct Attachment {
   MemberSet candidates = 0;        ///< of the newest view that are there
   MemberSet good = 0;              ///< of these, with all that was flushed
   bool enough = false;             ///< they may be the next view
-  std::uint32_t seq = 0;           ///< of the view before
   std::vector<RegionMap> inherit;  ///< per member: the regions that it lacks
   RegionMap unequal;               ///< regions that an unclean end may have left different
   RegionMap active;                ///< regions in activity logs
@@ -124,8 +123,8 @@ class Membership {
   void restart();
   /// None: members are missing that may know better, and may yet come.
   std::optional<Attachment> attachment(bool hurry);
-  /// Views are numbered from here on.
-  void begin_views(std::uint32_t before) { seq_ = before; }
+  /// Views are numbered from 1 on.
+  void begin_views() { seq_ = 0; }
   /// The term is above all that members know from now on, and those in step are claimed anew with
   /// it. True: all of them have granted that, and a view of this term can be proposed.
   bool rise();

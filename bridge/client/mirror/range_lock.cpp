@@ -4,14 +4,10 @@
 #include <algorithm>
 #include <iterator>
 
-#include "bridge/protocol/mirror_plant.hpp"
-
 namespace rnbd::mirror {
 
 /// Older entries count although they wait still: a stream of reads must not starve a write.
 bool RangeLock::free_for(std::list<Entry>::const_iterator entry) const {
-  if (RNBD_MIRROR_PLANTED(no_range_lock)) return true;
-  if (entry->mode == Mode::shared && RNBD_MIRROR_PLANTED(read_no_lock)) return true;
   return std::none_of(entries_.begin(), entry, [&](const Entry& older) {
     const bool both_read = older.mode == Mode::shared && entry->mode == Mode::shared;
     return !both_read && older.range.overlaps(entry->range);

@@ -5,8 +5,6 @@
 #include <cerrno>
 #include <utility>
 
-#include "bridge/protocol/mirror_plant.hpp"
-
 namespace rnbd::mirror {
 
 MemberRecord MemberRecord::first(unsigned number, unsigned members, std::uint32_t regions) {
@@ -24,7 +22,7 @@ MemberRecord MemberRecord::first(unsigned number, unsigned members, std::uint32_
 bool Member::take_changed() { return std::exchange(changed_, false); }
 
 int Member::claim(std::uint64_t term, std::uint64_t session) {
-  const bool newer = term > record_.promised || RNBD_MIRROR_PLANTED(no_terms);
+  const bool newer = term > record_.promised;
   const bool again = term == record_.promised && session == session_;
   if (!newer && !again) return ESTALE;
   record_.promised = std::max(term, record_.promised);
@@ -34,23 +32,19 @@ int Member::claim(std::uint64_t term, std::uint64_t session) {
 }
 
 Claimed Member::claimed() const {
-  const bool lost = record_.whole_epoch != epoch_;  // or it has never been in a view
   return {.promised = record_.promised,
           .view = record_.view,
           .confirmed = record_.confirmed,
-          .lost_power = lost && !RNBD_MIRROR_PLANTED(no_taint),
+          .lost_power = record_.whole_epoch != epoch_,  // or it has never been in a view
           .maps = record_.maps};
 }
 
-int Member::serve(std::uint64_t session) const {
-  if (RNBD_MIRROR_PLANTED(no_terms)) return 0;
-  return session == session_ ? 0 : ESTALE;
-}
+int Member::serve(std::uint64_t session) const { return session == session_ ? 0 : ESTALE; }
 
 int Member::view(std::uint64_t session, const View& view, const View& confirmed,
                  const std::vector<RegionMap>& inherit) {
   if (const int error = serve(session)) return error;
-  if (view.id.term < record_.promised && !RNBD_MIRROR_PLANTED(no_terms)) return ESTALE;
+  if (view.id.term < record_.promised) return ESTALE;
   if (view.id <= record_.view.id) return 0;  // a newer one of this client has overtaken it
   record_.promised = std::max(record_.promised, view.id.term);
   record_.view = view;
@@ -61,8 +55,8 @@ int Member::view(std::uint64_t session, const View& view, const View& confirmed,
       dirty.clear();
       continue;
     }
-    if (!RNBD_MIRROR_PLANTED(dirty_not_from_al)) dirty.add(record_.maps.active);
-    if (!inherit.empty() && !RNBD_MIRROR_PLANTED(no_dirty_inherit)) dirty.add(inherit[k]);
+    dirty.add(record_.maps.active);
+    if (!inherit.empty()) dirty.add(inherit[k]);
   }
   if (has(view.set, record_.number)) record_.whole_epoch = epoch_;
   changed_ = true;
@@ -78,9 +72,7 @@ int Member::confirm(std::uint64_t session, const View& view) {
 }
 
 int Member::write(std::uint64_t session, std::uint32_t first, std::uint32_t last, bool copy) {
-  if (!RNBD_MIRROR_PLANTED(ghost_rejoin)) {
-    if (const int error = serve(session)) return error;
-  }
+  if (const int error = serve(session)) return error;
   for (std::uint32_t region = first; region <= last && !copy; ++region) log(region);
   return 0;
 }
@@ -94,7 +86,6 @@ void Member::log(std::uint32_t region) {
   for (unsigned k = 0; k < record_.members; ++k) {
     RegionMap& dirty = record_.maps.dirty[k];
     if (has(record_.view.set, k) || dirty.contains(region)) continue;
-    if (RNBD_MIRROR_PLANTED(absent_by_client)) continue;
     dirty.add(region);
     changed_ = true;
   }
@@ -103,8 +94,6 @@ void Member::log(std::uint32_t region) {
 int Member::cool(std::uint64_t session, const RegionMap& regions) {
   if (const int error = serve(session)) return error;
   record_.maps.active.remove(regions);
-  if (RNBD_MIRROR_PLANTED(dirty_clear_early))
-    for (RegionMap& dirty : record_.maps.dirty) dirty.remove(regions);
   changed_ = true;
   return 0;
 }
