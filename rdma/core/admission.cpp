@@ -6,7 +6,6 @@
 
 #include "rdma/core/crowd.hpp"
 #include "rdma/core/option_words.hpp"
-#include "rdma/core/plant.hpp"
 
 namespace rtrs {
 namespace {
@@ -146,7 +145,6 @@ Admission::Considered Admission::consider_new(const wire::ConnectParameters& par
   if (user) session.user = *user;
   session.extension = parameters.extension.present;
   session.features = parameters.extension.features;
-  session.admitted = RTRS_PLANTED(hello_counts_session);
   const SessionId id = next_++;
   Considered considered = add_path(id, session, parameters, !user);
   if (considered.error != 0) return considered;
@@ -169,10 +167,6 @@ Admission::Considered Admission::add_path(SessionId id, Session& session,
       parameters.kind == wire::PathKind::memory ? no_memory_path(session) : nullptr;
   if (alone != nullptr) return refuse(ENXIO, alone);
   Considered considered{.session = id, .path = next_++, .new_path = true};
-  if (RTRS_PLANTED(hello_closes_older_generation)) {
-    const Path* const older = newest_generation(session, parameters.path_uuid);
-    if (older != nullptr) considered.makes_room = {id, older->id};
-  }
   session.paths.push_back({.id = considered.path,
                            .uuid = parameters.path_uuid,
                            .reconnect_count = parameters.reconnect_count,
@@ -180,7 +174,6 @@ Admission::Considered Admission::add_path(SessionId id, Session& session,
                            .kind = parameters.kind,
                            .proves = proves});
   session.paths.back().connected[0] = true;
-  if (RTRS_PLANTED(hello_counts_memory)) session.paths.back().memory = limits_.path_memory;
   return considered;
 }
 
@@ -256,7 +249,7 @@ Admission::Place Admission::turn_away_oldest() {
   }
   Crowd<Place> crowd;
   for (const auto& [path, place] : waiting) {
-    crowd.add(RTRS_PLANTED(door_cleared_by_age) ? "" : place.second, {place.first, path});
+    crowd.add(place.second, {place.first, path});
   }
   const Place goes = crowd.first_of_most().value_or(Place{});
   if (goes.path != 0) close_path(goes.session, goes.path);
@@ -279,7 +272,7 @@ Admission::Admitted Admission::admit(SessionId id, PathId path_id, std::string_v
     return {.why_not = why, .error = ENOMEM};
   }
   if (user && !session.admitted) session.user = *user;
-  if (user && session.user != *user && !RTRS_PLANTED(other_user_joins)) {
+  if (user && session.user != *user) {
     return {.why_not = kOtherUser, .error = EACCES, .other_user = true};
   }
   if (const char* why = no_room_of_user(session, name)) {
@@ -295,8 +288,6 @@ Admission::Admitted Admission::admit(SessionId id, PathId path_id, std::string_v
   }
   path->half_open = false;
   path->memory = path->has_chunks() ? limits_.path_memory : 0;
-  if (RTRS_PLANTED(admitted_not_counted) && admitted.replaces != 0) path->memory = 0;
-  if (RTRS_PLANTED(admitted_counted_twice) && session.admitted) path->memory *= 2;
   session.admitted = true;
   session.idle = false;
   return admitted;
@@ -397,7 +388,6 @@ void Admission::shrink_path(SessionId session, PathId path, std::uint64_t memory
 void Admission::remove_path(SessionId session, PathId path) {
   const auto found = sessions_.find(session);
   if (found == sessions_.end()) return;
-  if (RTRS_PLANTED(removed_path_counts) && found->second.paths.size() > 1) return;
   std::erase_if(found->second.paths, [&](const Path& p) { return p.id == path; });
 }
 
@@ -406,11 +396,6 @@ void Admission::close(SessionId session) {
   if (found != sessions_.end()) found->second.over = true;
 }
 
-void Admission::remove(SessionId session) {
-  const auto found = sessions_.find(session);
-  if (found == sessions_.end()) return;
-  if (RTRS_PLANTED(half_open_session_leaks) && !found->second.admitted) return;
-  sessions_.erase(found);
-}
+void Admission::remove(SessionId session) { sessions_.erase(session); }
 
 }  // namespace rtrs

@@ -28,9 +28,9 @@ class DeliveryWait {
   void on_sent() { arrived_ = false; }
   /// Its connection is mute.
   void on_mute(Instant now) { since_ = std::min(since_, now); }
-  /// Its path is lost. `anew`: its time begins now, and earlier waiting does not count.
-  void on_lost(Instant now, bool anew) {
-    if (!active() || anew) since_ = now;
+  /// Its path is lost.
+  void on_lost(Instant now) {
+    if (!active()) since_ = now;
     if (losses_ < kLives) ++losses_;
   }
   /// Keepalive replies have come behind it. The answer may be too large for the path, as often as

@@ -5,7 +5,6 @@
 #include <bit>
 #include <cerrno>
 
-#include "rdma/core/plant.hpp"
 #include "rdma/wire/ensure.hpp"
 #include "rdma/wire/immediate.hpp"
 #include "rdma/wire/probe.hpp"
@@ -41,7 +40,7 @@ void ClientLane::submit(Request& request) {
 /// An answered write could be undone by an older one of its owner that the owner takes for ended:
 /// it may have sent that one again.
 bool ClientLane::follows_scope(const Request& request) const {
-  if (!request.waits_for_scope || RTRS_PLANTED(given_up_overtaken)) return false;
+  if (!request.waits_for_scope) return false;
   const Unresolved* owner = request.owner();
   return owner != nullptr && owner->writes();
 }
@@ -73,12 +72,11 @@ void ClientLane::withdraw(const Request& request) {
   if (slot.state != SlotState::in_flight || !attached(slot.path)) return;
   QueuePair& queue_pair = *connections_[slot.path].link_.queue_pair;
   if (slot.exposed || !request.write_data.empty()) queue_pair.abandon(request.slot);
-  if (slot.exposed && !RTRS_PLANTED(cancelled_window_exposed)) {
+  if (slot.exposed) {
     queue_pair.withdraw(request.slot);
     slot.exposed = false;
   }
-  if (!RTRS_PLANTED(cancelled_data_unowned) && !request.write_data.empty() &&
-      queue_pair.sent() < request.ticket) {
+  if (!request.write_data.empty() && queue_pair.sent() < request.ticket) {
     queue_pair.disown_unsent();
   }
 }
@@ -175,8 +173,7 @@ Complaint ClientLane::Connection::on_message(ConstBytes message,
   if (!rkey) return to_string(rkey.error());
   const std::uint32_t slot = response.buffer_id - lane_->first_slot_;
   if (slot >= lane_->slots_.count()) return "a reply for a permit of another connection";
-  if (!RTRS_PLANTED(new_key_ignored))
-    link_.chunks[slot].key = rkey->key;  // before the permit can be used again
+  link_.chunks[slot].key = rkey->key;  // before the permit can be used again
   return lane_->complete(*this, response.buffer_id, response.error, 0);
 }
 
@@ -205,12 +202,7 @@ Complaint ClientLane::complete(Connection& connection, std::uint32_t buffer_id, 
   if (error == EINTR) error = EIO;  // says that a caller gave up, which is not for servers to say
   choice_.answered(connection.path_);
   connection.answered_ = true;
-  if (!RTRS_PLANTED(permit_lost_on_error) || error == 0) {
-    free_slot(static_cast<std::uint16_t>(index));
-  } else {
-    slot.request = nullptr;
-  }
-  if (RTRS_PLANTED(waiting_request_lost) && request == nullptr) return nullptr;
+  free_slot(static_cast<std::uint16_t>(index));
   if (request != nullptr) request->end(*this, error);
   resume();
   return nullptr;
@@ -219,8 +211,7 @@ Complaint ClientLane::complete(Connection& connection, std::uint32_t buffer_id, 
 void ClientLane::free_slot(std::uint16_t index) {
   LaneSlot& slot = slots_[index];
   const LaneSlot::Holds holds = std::move(slot.holds);  // until the slot is free
-  const bool counted = slot.scope != nullptr && !RTRS_PLANTED(given_up_for_ever);
-  const bool lets_go = counted && slot.scope->remove(slot.is_write());
+  const bool lets_go = slot.scope != nullptr && slot.scope->remove(slot.is_write());
   slots_.give_back(index);
   if (lets_go) order_.wake();
 }

@@ -4,7 +4,6 @@
 #include <algorithm>
 
 #include "rdma/core/client/lane.hpp"
-#include "rdma/core/plant.hpp"
 #include "rdma/wire/immediate.hpp"
 
 namespace rtrs {
@@ -17,9 +16,7 @@ constexpr Duration kBackSoon = std::chrono::seconds{2};
 
 bool ClientLane::probe(unsigned path, unsigned misses_max, Instant now) {
   Connection& connection = connections_[path];
-  if (!attached(path) || !connection.link_.exactly_once || RTRS_PLANTED(lane_not_probed)) {
-    return true;
-  }
+  if (!attached(path) || !connection.link_.exactly_once) return true;
   const bool owes = in_flight(path) > 0;
   const auto verdict = connection.watch_.on_interval(connection.received_, owes, misses_max);
   // Answers prove nothing: their requests may have come before one that did not pass.

@@ -2,19 +2,13 @@
 #include "rdma/core/client/lane_order.hpp"
 
 #include "rdma/core/client/slot_table.hpp"
-#include "rdma/core/plant.hpp"
 #include "rdma/wire/ensure.hpp"
 
 namespace rtrs {
 
 SlotStep LaneOrder::foresee(const LaneSlot& slot, SlotEvent event) const {
   const Caller caller = slot.request != nullptr ? Caller::waiting : Caller::gone;
-  Direction direction = slot.direction;
-  Peer who = peer_;
-  if (event == SlotEvent::path_lost && RTRS_PLANTED(resent_without_proof)) who = Peer::own;
-  if (event == SlotEvent::recovered && RTRS_PLANTED(renewed_without_proof)) who = Peer::own;
-  if (event == SlotEvent::swept && RTRS_PLANTED(settle_skipped)) direction = Direction::read;
-  const auto step = next_step(slot.state, event, direction, caller, who);
+  const auto step = next_step(slot.state, event, slot.direction, caller, peer_);
   RTRS_ENSURE(step.has_value());
   return *step;
 }
@@ -50,15 +44,12 @@ void LaneOrder::hold(LaneSlot& slot, Hold what) {
   }
 }
 
-void LaneOrder::hold_newer(LaneSlot& slot) {
-  if (kept_ && RTRS_PLANTED(close_left_behind)) return;
-  slot.holds.newer.take(session_);
-}
+void LaneOrder::hold_newer(LaneSlot& slot) { slot.holds.newer.take(session_); }
 
 /// Requests carry a device id. Linux reuses ids, so OPENs wait until this request is resolved.
 void LaneOrder::hold_opens(LaneSlot& slot) {
   if (kept_) return hold_newer(slot);
-  if (!RTRS_PLANTED(write_left_behind)) slot.holds.opens.take(opens_);
+  slot.holds.opens.take(opens_);
 }
 
 }  // namespace rtrs

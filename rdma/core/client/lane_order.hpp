@@ -25,7 +25,7 @@ class LaneOrder {
   void set_peer(Peer peer) { peer_ = peer; }
   Peer peer() const { return peer_; }
 
-  /// The row of the table for a slot, or one that is planted there.
+  /// The row of the table for a slot.
   SlotStep foresee(const LaneSlot& slot, SlotEvent event) const;
   SlotStep step(LaneSlot& slot, SlotEvent event);
 

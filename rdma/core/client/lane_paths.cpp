@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "rdma/core/client/lane.hpp"
-#include "rdma/core/plant.hpp"
 #include "rdma/wire/ensure.hpp"
 #include "rdma/wire/immediate.hpp"
 
@@ -128,7 +127,7 @@ void ClientLane::detach(unsigned path, Instant now) {
   for (unsigned i = slots_.count(); i > 0; --i) {
     LaneSlot& slot = slots_[i - 1];
     if (!slot.is_on(path)) continue;
-    slot.wait.on_lost(now, /*anew=*/RTRS_PLANTED(wait_forgotten));
+    slot.wait.on_lost(now);
     slot.exposed = false;
     if (order_.step(slot, SlotEvent::path_lost).action != SlotAction::requeue) continue;
     // Read it again with another permit; this one is still the server's.
@@ -152,16 +151,13 @@ void ClientLane::resend_stranded() {
     if (slot.state != SlotState::retry) continue;
     if (order_.foresee(slot, SlotEvent::swept).next == SlotState::free) {
       free_slot(i);
-    } else if (open() != 0 && !RTRS_PLANTED(stranded_forgotten)) {
+    } else if (open() != 0) {
       again.push_back(i);
     }
   }
   std::sort(again.begin(), again.end(),
             [&](auto a, auto b) { return slots_[a].order < slots_[b].order; });
-  for (const std::uint16_t i : again) {
-    if (RTRS_PLANTED(resent_as_new) && slots_[i].is_write()) ++slots_[i].generation;
-    transmit(i);
-  }
+  for (const std::uint16_t i : again) transmit(i);
 }
 
 void ClientLane::renew() {
@@ -173,7 +169,7 @@ void ClientLane::renew() {
     if (slot.state == SlotState::free) continue;
     const SlotStep done = order_.step(slot, SlotEvent::recovered);
     if (done.next == SlotState::free) free_slot(i);
-    if (done.action != SlotAction::renew || RTRS_PLANTED(renew_skipped)) continue;
+    if (done.action != SlotAction::renew) continue;
     if (slot.request->renew != nullptr) slot.request->renew(*slot.request);
   }
   for (Request& request : waiting_) {
@@ -196,9 +192,7 @@ std::optional<std::uint16_t> ClientLane::lend_permit(unsigned path) {
   return std::nullopt;
 }
 
-bool ClientLane::bound(unsigned path) const {
-  return slots_.bound_to(path) && !RTRS_PLANTED(removed_without_proof);
-}
+bool ClientLane::bound(unsigned path) const { return slots_.bound_to(path); }
 
 void ClientLane::forget(unsigned path) {
   RTRS_ENSURE(!attached(path) && !bound(path));
@@ -207,7 +201,7 @@ void ClientLane::forget(unsigned path) {
 }
 
 void ClientLane::end_waiting(int error) {
-  while (!waiting_.empty() && !RTRS_PLANTED(detach_forgets_waiting)) {
+  while (!waiting_.empty()) {
     Request& request = *waiting_.front();
     waiting_.remove(request);
     request.end(*this, error);

@@ -3,8 +3,6 @@
 
 #include <utility>
 
-#include "rdma/core/plant.hpp"
-
 namespace rtrs {
 
 void OutageClock::set_usable(bool usable, bool was_of_use, Instant now) {
@@ -12,17 +10,15 @@ void OutageClock::set_usable(bool usable, bool was_of_use, Instant now) {
   if (std::exchange(usable_, usable) == usable) return;
   if (usable) before_ += now - unusable_since_;
   unusable_since_ = now;
-  if (!RTRS_PLANTED(no_path_once)) gave_up_ = false;
+  gave_up_ = false;
   if (!usable && !since_) since_ = now;
 }
 
-void OutageClock::on_lost() {
-  if (!RTRS_PLANTED(no_path_once)) gave_up_ = false;
-}
+void OutageClock::on_lost() { gave_up_ = false; }
 
 bool OutageClock::give_up(Instant now) {
   if (!limited() || gave_up_) return false;
-  gave_up_ = now >= *since_ + timeout_ || RTRS_PLANTED(no_path_at_once);
+  gave_up_ = now >= *since_ + timeout_;
   return gave_up_;
 }
 

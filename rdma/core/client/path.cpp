@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "rdma/core/option_words.hpp"
-#include "rdma/core/plant.hpp"
 #include "rdma/wire/ensure.hpp"
 #include "rdma/wire/immediate.hpp"
 
@@ -127,7 +126,7 @@ ClientLane::Link ClientPath::link(QueuePair& queue_pair, std::size_t first, std:
   ClientLane::Link link;
   link.queue_pair = &queue_pair;
   link.chunks = std::span{chunks_}.subspan(first, count);
-  link.queue_depth = RTRS_PLANTED(old_layout_kept) ? permits() : accepted_.queue_depth;
+  link.queue_depth = accepted_.queue_depth;
   link.chunk_size = accepted_.chunk_size();
   link.max_io_size = accepted_.max_io_size;
   link.new_rkey = accepted_.new_rkey;
@@ -208,7 +207,7 @@ Complaint ClientPath::on_access(std::uint32_t value) {
   if (notice_) return "an access notice before the last one was answered";
   if (answers_unread()) return "the server does not read the answers to its access notices";
   notice_ = *access;
-  if (!RTRS_PLANTED(access_notice_ignored)) access_ = *access;
+  access_ = *access;
   return nullptr;
 }
 

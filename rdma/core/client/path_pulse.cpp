@@ -3,16 +3,12 @@
 
 #include <utility>
 
-#include "rdma/core/plant.hpp"
-
 namespace rtrs {
 
 Heartbeat::Verdict PathPulse::on_tick(Instant now, bool traffic, bool counts) {
   const bool heard = std::exchange(heard_, false);  // also when there was traffic besides
-  if (RTRS_PLANTED(heard_twice) && traffic) heard_ = heard;
-  if ((traffic || heard) && !RTRS_PLANTED(heartbeat_deaf)) heartbeat_.on_traffic();
-  const bool ignored = heard || !counts || RTRS_PLANTED(control_silence_ignored);
-  control_silence_ = ignored ? 0 : control_silence_ + 1;
+  if (traffic || heard) heartbeat_.on_traffic();
+  control_silence_ = heard || !counts ? 0 : control_silence_ + 1;
   const auto verdict = heartbeat_.on_tick(now);
   if (verdict == Heartbeat::Verdict::send) {
     ++unanswered_;

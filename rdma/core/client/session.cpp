@@ -5,7 +5,6 @@
 #include <cerrno>
 #include <utility>
 
-#include "rdma/core/plant.hpp"
 #include "rdma/wire/ensure.hpp"
 
 namespace rtrs {
@@ -236,7 +235,6 @@ std::optional<Duration> ClientSession::own_pause(Instant now) {
   if (!awake_at_) return std::nullopt;
   const Duration pause = now - std::exchange(*awake_at_, now);
   if (pause <= 2 * options_.path.heartbeat_interval) return std::nullopt;
-  if (RTRS_PLANTED(own_pause_counts)) return std::nullopt;
   outages_.put_off(pause, now);
   for (SessionPath& path : paths_) path.put_off(pause, now);
   return pause;
@@ -263,8 +261,7 @@ PathMask ClientSession::in_use(Instant now) {
     if (!path.may_be_used()) continue;
     best = std::min(best, path.rank());
     still_there = still_there || path.rank() == rank_;
-    const bool is_settled = now >= path.since + options_.settle_time;
-    if (is_settled || RTRS_PLANTED(settle_time_ignored)) settled = std::min(settled, path.rank());
+    if (now >= path.since + options_.settle_time) settled = std::min(settled, path.rank());
   }
   const bool better_than_none =
       rank_ >= SessionPath::kDistrusted && best < SessionPath::kDistrusted;
@@ -288,7 +285,7 @@ Instant ClientSession::next_event() const {
     const SessionPath& path = paths_[i];
     if (path.state == PathState::waiting && may_try(i)) next = std::min(next, path.due);
     if (path.distrust.active()) next = std::min(next, path.distrust.until());
-    if (path.may_be_used() && path.rank() < rank_ && !RTRS_PLANTED(better_path_unused)) {
+    if (path.may_be_used() && path.rank() < rank_) {
       next = std::min(next, path.since + options_.settle_time);
     }
     if (path.lost_at && options_.no_path_timeout > Duration::zero()) {

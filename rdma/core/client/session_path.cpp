@@ -6,7 +6,6 @@
 #include <chrono>
 #include <utility>
 
-#include "rdma/core/plant.hpp"
 #include "rdma/wire/ensure.hpp"
 
 namespace rtrs {
@@ -41,15 +40,14 @@ bool SessionPath::generation_ended(Instant now, bool in_vain, Duration pause) {
   constexpr Duration kSoon = std::chrono::seconds{2};
   // A server that ends a path with its first answer, every time, is not asked again at once.
   if (now >= up_since + pause) failures = 0;
-  const bool was_of_use = !in_vain || now >= up_since + kSoon || RTRS_PLANTED(vain_path_counts);
+  const bool was_of_use = !in_vain || now >= up_since + kSoon;
   if (was_of_use) lost_before.reset();
   if (!core->exactly_once()) lost_at = lost_before.value_or(now);
   return was_of_use;
 }
 
 bool SessionPath::was_turned_away(const Cause& why) const {
-  return why.kind == Cause::Kind::transport && why.error != ETIMEDOUT && core->turned_away() &&
-         !RTRS_PLANTED(turned_away_hurries);
+  return why.kind == Cause::Kind::transport && why.error != ETIMEDOUT && core->turned_away();
 }
 
 void SessionPath::disconnect(unsigned number) {

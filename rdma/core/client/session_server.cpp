@@ -2,7 +2,6 @@
 // The identity of the server that a client's session is with: the proofs that its paths owe.
 // Source: docs/protocol.md, which server it is.
 #include "rdma/core/client/session.hpp"
-#include "rdma/core/plant.hpp"
 
 namespace rtrs {
 
@@ -22,7 +21,7 @@ void ClientSession::name_another() {
 bool ClientSession::may_begin(unsigned index) const {
   if (is_elsewhere(index)) return false;
   if (paths_[index].options.names_server || options_.server_id != 0) return true;
-  return paths_[index].proven || RTRS_PLANTED(unproven_path_begins);
+  return paths_[index].proven;
 }
 
 /// The server is the one that is found there.
@@ -34,15 +33,13 @@ bool ClientSession::decides(unsigned index) const {
 /// None: the path may lead to any server.
 std::optional<std::uint64_t> ClientSession::required_id(unsigned index) const {
   if (decides(index)) return std::nullopt;
-  if (!was_up_ && RTRS_PLANTED(foreign_path_begins)) return std::nullopt;
-  if (was_up_ && RTRS_PLANTED(foreign_path_renews)) return std::nullopt;
   return options_.server_id;
 }
 
 /// Two servers of one identity are a server and its clone. Only the session itself tells them
 /// apart.
 bool ClientSession::is_elsewhere(unsigned index) const {
-  return paths_[index].other_server.found() && !RTRS_PLANTED(refused_path_trusted);
+  return paths_[index].other_server.found();
 }
 
 bool ClientSession::is_ours(const wire::AcceptParameters& now) const {

@@ -5,8 +5,6 @@
 #include <functional>
 #include <utility>
 
-#include "rdma/core/memory_plant.hpp"
-#include "rdma/core/plant.hpp"
 #include "rdma/wire/ensure.hpp"
 #include "rdma/wire/immediate.hpp"
 #include "rdma/wire/messages.hpp"
@@ -99,7 +97,6 @@ Heartbeat::Verdict ServerPath::on_tick(Instant now) {
   if (verdict == Heartbeat::Verdict::send) {
     connections_[0].queue_pair->write_with_immediate({}, {}, {}, wire::kHeartbeat);
   }
-  if (RTRS_PLANTED(heartbeat_never_dead)) return Heartbeat::Verdict::nothing;
   return verdict;
 }
 
@@ -142,9 +139,6 @@ void ServerPath::close() {
     }
     free(request);
   }
-  if (RTRS_MEMORY_PLANTED(told_when_closed) && session_.up_ &&
-      std::exchange(told_of_memory_, false))
-    session_.handler_.on_memory_path_down(session_, options_.uuid);
 }
 
 void ServerPath::fence(const char* why, bool fault) {
@@ -170,7 +164,6 @@ void ServerPath::give_back(const ServerRequest& ended) {
 
 void ServerPath::check_gone() {
   if (gone_ || !released_ || executing_ != 0) return;
-  if (RTRS_PLANTED(path_chunks_shared) && !session_.gone()) return;
   gone_ = true;
   if (on_gone) on_gone();
 }
@@ -178,9 +171,7 @@ void ServerPath::check_gone() {
 Complaint ServerPath::Connection::on_write_with_immediate(std::uint32_t immediate, std::uint32_t) {
   if (path->state_ == ServerPathState::closed) return nullptr;  // fenced; the driver closes soon
   if (path->state_ != ServerPathState::connected) return "an immediate before the info request";
-  const bool skip = RTRS_PLANTED(receive_not_reposted) &&
-                    wire::type_of(immediate) == wire::ImmediateType::heartbeat;
-  if (!skip) queue_pair->post_receives(1, 0);
+  queue_pair->post_receives(1, 0);
   path->heard_ = true;
   // A client that asks on without reading the answers would have us keep more and more of them.
   if (last_answer > queue_pair->sent() + path->max_unsent_) {
@@ -219,8 +210,7 @@ Complaint ServerPath::Connection::on_write_with_immediate(std::uint32_t immediat
 }
 
 Complaint ServerPath::Connection::on_revoked(std::uint32_t window) {
-  const bool begun = RTRS_PLANTED(revocation_not_awaited);
-  if (path->state_ == ServerPathState::closed || begun) return nullptr;
+  if (path->state_ == ServerPathState::closed) return nullptr;
   return path->begin(cid, path->revoking_[window]);
 }
 
@@ -235,13 +225,7 @@ Complaint ServerPath::Connection::on_message(ConstBytes message, std::optional<s
   return path->on_info_request(message);
 }
 
-void ServerPath::set_chunks(MutableBytes chunks) {
-  chunks_.set(chunks);
-  if (!RTRS_PLANTED(path_chunks_shared)) return;
-  for (const ServerPath* path : session_.paths_) {
-    if (!path->chunks_.memory().empty()) chunks_ = path->chunks_;
-  }
-}
+void ServerPath::set_chunks(MutableBytes chunks) { chunks_.set(chunks); }
 
 /// They arrive in any order, and the info request may be earlier than some of them.
 Complaint ServerPath::on_proof(std::uint16_t cid, ConstBytes message) {
@@ -265,9 +249,7 @@ Complaint ServerPath::on_info_request(ConstBytes message) {
 Complaint ServerPath::take_in(const std::string& name) {
   if (session_.up_ && name != session_.name) return "another name than the session's other paths";
   const bool alone = !session_.up_ || session_.connected_paths() == 0;
-  if (is_memory() && alone && !RTRS_MEMORY_PLANTED(comes_alone)) {
-    return "a memory path without any other";
-  }
+  if (is_memory() && alone) return "a memory path without any other";
   if (admit) {
     const PathRefusal refusal = admit(name);
     if (refusal.why != nullptr) return turn_down(refusal);

@@ -3,8 +3,6 @@
 
 #include <functional>
 
-#include "rdma/core/plant.hpp"
-
 namespace rtrs {
 namespace {
 
@@ -28,7 +26,7 @@ std::vector<MutableBytes> PathChunks::unused(std::span<const ServerRequest> requ
   std::vector<MutableBytes> unused;
   std::size_t from = 0;
   for (const ServerRequest& request : requests) {
-    if (!executes(request) || RTRS_PLANTED(chunk_given_back_early)) continue;
+    if (!executes(request)) continue;
     if (!lies_in(request.data, memory_)) continue;
     const auto begin = static_cast<std::size_t>(request.data.data() - memory_.data());
     unused.push_back(memory_.subspan(from, begin - from));

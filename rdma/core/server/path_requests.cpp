@@ -5,7 +5,6 @@
 #include <functional>
 #include <utility>
 
-#include "rdma/core/plant.hpp"
 #include "rdma/core/server/path.hpp"
 #include "rdma/wire/ensure.hpp"
 #include "rdma/wire/immediate.hpp"
@@ -34,7 +33,6 @@ Complaint ServerPath::on_request(Connection& connection, std::uint32_t immediate
   if (!options_.new_keys) return begin(connection.cid, immediate);
   revoking_[where.buffer_id] = immediate;
   connection.queue_pair->revoke(where.buffer_id);
-  if (RTRS_PLANTED(revocation_not_awaited)) return begin(connection.cid, immediate);
   return nullptr;
 }
 
@@ -108,10 +106,6 @@ Complaint ServerPath::begin(std::uint16_t cid, std::uint32_t immediate) {
   // A read without a descriptor has no room for data, even if its header implies a length.
   const bool carries_data = !header->is_read || header->has_descriptor;
   request.data = chunk.first(carries_data ? header->data_length : 0);
-  if (RTRS_PLANTED(data_offset_wrong) && !header->is_read &&
-      header->data_length == options.max_io_size) {
-    request.data = chunk.subspan(8, header->data_length);
-  }
   if (elsewhere) request.data = landed;
   request.source = nullptr;
   request.is_read = header->is_read;
@@ -143,8 +137,7 @@ void ServerPath::reply(const ServerRequest& request, int error) {
   const bool sends_data = request.is_read && error == 0 && !request.data.empty();
   const ConstBytes data{request.source != nullptr ? request.source : request.data.data(),
                         request.data.size()};
-  const bool astray = RTRS_PLANTED(reply_on_wrong_slot) && error != 0;
-  const wire::ResponseImmediate response{request.buffer_id ^ (astray ? 1U : 0U), error};
+  const wire::ResponseImmediate response{request.buffer_id, error};
   if (!request.need_invalidate && !options_.new_keys) {
     // Plain RTRS, and half the messages of Linux: the data rides in the write that carries the
     // immediate.
@@ -158,11 +151,10 @@ void ServerPath::reply(const ServerRequest& request, int error) {
     connection.last_answer = answer(queue_pair, request.buffer_id, encode(response));
     return;
   }
-  if (!RTRS_PLANTED(invalidate_too_late)) queue_pair.send_with_invalidate(request.answer_to.key);
+  queue_pair.send_with_invalidate(request.answer_to.key);
   connection.last_answer =
       answer(queue_pair, request.buffer_id,
              encode(response, wire::ImmediateType::io_response_with_invalidate));
-  if (RTRS_PLANTED(invalidate_too_late)) queue_pair.send_with_invalidate(request.answer_to.key);
 }
 
 /// The immediate that ends a reply, in the way of the path's mode.
@@ -170,9 +162,7 @@ Ticket ServerPath::answer(QueuePair& queue_pair, std::uint32_t buffer_id, std::u
   if (!options_.new_keys) return queue_pair.write_with_immediate({}, {}, {}, immediate);
   wire::RkeyMessage message;
   message.buffer_id = static_cast<std::uint16_t>(buffer_id);
-  QueuePair& binds =
-      RTRS_PLANTED(new_key_bound_elsewhere) ? *connections_[0].queue_pair : queue_pair;
-  message.key = expose_chunk(binds, buffer_id).key;
+  message.key = expose_chunk(queue_pair, buffer_id).key;
   return queue_pair.send_with_immediate(wire::bytes_of(message), immediate);
 }
 

@@ -4,8 +4,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "rdma/core/memory_plant.hpp"
-#include "rdma/core/plant.hpp"
 #include "rdma/core/server/path.hpp"
 #include "rdma/wire/ensure.hpp"
 #include "rdma/wire/immediate.hpp"
@@ -48,7 +46,7 @@ void ServerSession::leave(ServerPath& path) { std::erase(paths_, &path); }
 bool ServerSession::has_live_path() const {
   const bool half_open_counts = !lingers();
   return std::ranges::any_of(paths_, [=](const ServerPath* path) {
-    if (path->is_memory() && !RTRS_MEMORY_PLANTED(keeps_session)) return false;
+    if (path->is_memory()) return false;
     return path->state() == ServerPathState::connected ||
            (half_open_counts && path->state() == ServerPathState::connecting);
   });
@@ -61,9 +59,6 @@ unsigned ServerSession::connected_paths() const {
 }
 
 void ServerSession::up() {
-  if (RTRS_PLANTED(linger_forgets) && up_ && !has_live_path()) {
-    slots_.assign(options_.queue_depth, {});
-  }
   linger_expired_ = false;
   if (up_) return;
   slots_.resize(options_.queue_depth);
@@ -81,8 +76,7 @@ void ServerSession::on_path_closed(ServerPath& path) {
   const bool was_connected = !path.requests_.empty();
   if (up_ && was_connected) handler_.on_paths_changed(*this);
   if (up_ && path.told_of_memory_) handler_.on_memory_path_down(*this, path.options().uuid);
-  if (!RTRS_MEMORY_PLANTED(recall_told_once)) tell_recall();
-  if (RTRS_MEMORY_PLANTED(ends_session) && path.is_memory()) return end();
+  tell_recall();
   check_gone();
 }
 
@@ -101,7 +95,6 @@ bool ServerSession::revoke(const wire::Uuid& memory_path) {
     return path->is_memory() && !path->released_ && path->options().uuid == memory_path;
   });
   if (found == paths_.end()) return false;
-  if (RTRS_MEMORY_PLANTED(revokes_session)) fence_all("revoked", /*fault=*/false);
   (*found)->fence("its client has revoked the memory path", /*fault=*/false);
   return true;
 }
@@ -162,7 +155,7 @@ void ServerSession::take(ServerRequest& request, const wire::WriteTrailer& trail
 /// With generations a copy that is read late is known as one. Reads wait, too: a client that gets
 /// no answers stops asking, so that reading comes to an end.
 bool ServerSession::must_wait() const {
-  if (options_.exactly_once() || RTRS_PLANTED(unread_paths)) return false;
+  if (options_.exactly_once()) return false;
   return connected_paths() > 1 || !pending_.empty();
 }
 
@@ -365,10 +358,8 @@ void ServerSession::check_gone() {
     return;
   }
   over_ = true;
-  const bool busy = executing_ != 0 && !RTRS_PLANTED(gone_too_early);
-  if (busy) return;
-  const bool waits = ends_memory_paths() && !RTRS_MEMORY_PLANTED(session_gone_first);
-  if (waits || gone_) return;
+  if (executing_ != 0) return;
+  if (ends_memory_paths() || gone_) return;
   gone_ = true;
   if (std::exchange(up_, false)) handler_.on_session_down(*this);
   for (std::size_t i = 0; i < paths_.size(); ++i) paths_[i]->check_gone();

@@ -4,8 +4,6 @@
 #include <algorithm>
 #include <cerrno>
 
-#include "rdma/core/plant.hpp"
-
 namespace rtrs {
 
 SlotVerdict judge(ServerSlot& slot, std::uint32_t generation, bool settle) {
@@ -13,21 +11,16 @@ SlotVerdict judge(ServerSlot& slot, std::uint32_t generation, bool settle) {
     if (slot.executing != nullptr) return SlotVerdict::forbidden;
     slot.used = true;
     slot.generation = generation;
-    if (!settle || RTRS_PLANTED(settle_executes)) return SlotVerdict::execute;
+    if (!settle) return SlotVerdict::execute;
     slot.status = ECANCELED;
     return SlotVerdict::answer;
   }
-  if (generation != slot.generation) {
-    return RTRS_PLANTED(stale_executed) ? SlotVerdict::execute : SlotVerdict::drop;
-  }
-  if (slot.executing != nullptr) {
-    return RTRS_PLANTED(no_attach) ? SlotVerdict::execute : SlotVerdict::attach;
-  }
-  return RTRS_PLANTED(no_dedup) ? SlotVerdict::execute : SlotVerdict::answer;
+  if (generation != slot.generation) return SlotVerdict::drop;
+  return slot.executing != nullptr ? SlotVerdict::attach : SlotVerdict::answer;
 }
 
 SlotVerdict judge_resent(const ServerSlot& slot, const ServerRequest& request) {
-  if (slot.executing == nullptr || RTRS_PLANTED(linux_replay_executed)) return SlotVerdict::execute;
+  if (slot.executing == nullptr) return SlotVerdict::execute;
   const ServerRequest& first = *slot.executing;
   const bool same = std::ranges::equal(first.message, request.message) &&
                     std::ranges::equal(first.data, request.data);

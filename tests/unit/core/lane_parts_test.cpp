@@ -126,10 +126,10 @@ TEST_CASE("a request's time runs from its first loss on, whatever path comes bet
   wait.begin(DeliveryWait::kNever);
   wait.on_sent();
   CHECK_FALSE(wait.active());
-  wait.on_lost(Instant{10s}, /*anew=*/false);
+  wait.on_lost(Instant{10s});
   wait.on_sent();
   wait.on_mute(Instant{15s});
-  wait.on_lost(Instant{20s}, false);
+  wait.on_lost(Instant{20s});
   CHECK(wait.since() == Instant{10s});
   wait.put_off(3s);
   CHECK(wait.since() == Instant{13s});
@@ -140,9 +140,9 @@ TEST_CASE("a request's time runs from its first loss on, whatever path comes bet
 TEST_CASE("eight lost paths without a reply are in vain") {
   DeliveryWait wait;
   wait.begin(DeliveryWait::kNever);
-  for (int i = 0; i < 7; ++i) wait.on_lost(Instant{1s}, false);
+  for (int i = 0; i < 7; ++i) wait.on_lost(Instant{1s});
   CHECK_FALSE(wait.in_vain());
-  wait.on_lost(Instant{1s}, false);
+  wait.on_lost(Instant{1s});
   CHECK(wait.in_vain());
 }
 
@@ -151,12 +151,12 @@ TEST_CASE("replies on many paths in turn do not let a request wait for ever") {
   wait.begin(DeliveryWait::kNever);
   for (int path = 0; path < 8; ++path) {
     wait.on_sent();
-    wait.on_lost(Instant{1s}, false);
+    wait.on_lost(Instant{1s});
     wait.on_arrived();
     CHECK_FALSE(wait.active());
   }
   wait.on_sent();
-  wait.on_lost(Instant{2s}, false);
+  wait.on_lost(Instant{2s});
   wait.on_arrived();
   CHECK(wait.since() == Instant{2s});
 }
