@@ -4,8 +4,6 @@
 #include <cerrno>
 #include <cstring>
 
-#include "rdma/core/plant.hpp"
-
 namespace rnbd {
 namespace {
 
@@ -15,7 +13,6 @@ constexpr int kMaxErrno = 511;
 }  // namespace
 
 void finish(rtrs::ServerRequest& request, int error) {
-  if (RTRS_PLANTED(errno_truncated)) return request.finish(error & kMaxErrno);
   request.finish(error < 0 || error > kMaxErrno ? EIO : error);
 }
 

@@ -9,7 +9,6 @@
 #include "bridge/protocol/printable.hpp"
 #include "bridge/server/answer.hpp"
 #include "bridge/server/brick_client.hpp"
-#include "rdma/core/plant.hpp"
 
 namespace rnbd {
 
@@ -92,7 +91,6 @@ void BlockSession::close(rtrs::ServerRequest& request) {
   // A recovery that was cut short may have sent OPENs that arrive late, too.
   numbers_.close(device->name, device->newest_number);
   device->closing = device->watched = true;
-  if (RTRS_PLANTED(close_too_early) && device->running > 0) return finish(request, 0);
   io_.end_waiting(*device);
   device->closers.push_back(&request);
   if (device->running + device->waiting == 0) finish_close(*device);

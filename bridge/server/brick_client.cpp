@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "bridge/server/brick_client.hpp"
 
-#include "rdma/core/memory_plant.hpp"
-
 namespace rnbd {
 namespace {
 
@@ -41,8 +39,7 @@ void BrickClient::path_gone(const wire::Uuid& uuid) {
 brick::Path BrickClient::known_path(const wire::Uuid& uuid) {
   const auto found = paths_.find(uuid);
   if (found != paths_.end()) return found->second;
-  if (paths_.size() < kMostPaths && !RTRS_MEMORY_PLANTED(dead_path_forgotten))
-    paths_.emplace(uuid, kDeadPath);
+  if (paths_.size() < kMostPaths) paths_.emplace(uuid, kDeadPath);
   return kDeadPath;
 }
 

@@ -8,7 +8,6 @@
 #include "bridge/protocol/brick_messages.hpp"
 #include "bridge/server/answer.hpp"
 #include "bridge/server/brick_client.hpp"
-#include "rdma/core/memory_plant.hpp"
 
 namespace rnbd {
 namespace {
@@ -153,10 +152,6 @@ void BrickMessages::ask(rtrs::ServerRequest& request, Device& device, Question q
 /// session.
 void BrickMessages::end_maps(Device& device) {
   const auto leaving = std::exchange(device.brick, nullptr);
-  if (RTRS_MEMORY_PLANTED(close_first)) {
-    leaving->leave([] {});
-    return close_(device);
-  }
   ++device.running;
   leaving->leave([this, &device] {
     surroundings_.later(reactor_, [this, &device] {

@@ -4,8 +4,6 @@
 #include <algorithm>
 #include <bit>
 
-#include "rdma/core/plant.hpp"
-
 namespace rnbd {
 namespace {
 
@@ -18,8 +16,7 @@ std::uint32_t max_range_sectors(std::uint32_t logical_block) {
 }
 
 std::uint64_t sectors_of(std::uint64_t size) {
-  const std::uint64_t padding = RTRS_PLANTED(tail_cut) ? 0 : wire::kSectorSize - 1;
-  return (size + padding) / wire::kSectorSize;
+  return (size + wire::kSectorSize - 1) / wire::kSectorSize;
 }
 
 /// The number that kernel servers give; clients use the limit of their transport.

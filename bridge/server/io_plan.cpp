@@ -3,8 +3,6 @@
 
 #include <cerrno>
 
-#include "rdma/core/plant.hpp"
-
 namespace rnbd {
 namespace {
 
@@ -45,11 +43,10 @@ int check_operation(const wire::Io& io, const Geometry& geometry, IoRights right
   if (io.operation() == IoOperation::secure_erase) return EOPNOTSUPP;
   if (is_flush(io)) {
     if (has(io, wire::kIoNoUnmap | wire::kIoFast)) return EINVAL;
-    return geometry.can_flush || RTRS_PLANTED(flush_made_up) ? 0 : EOPNOTSUPP;
+    return geometry.can_flush ? 0 : EOPNOTSUPP;
   }
   const bool reads = io.operation() == IoOperation::read;
-  const bool writable = rights.writable || RTRS_PLANTED(read_only_not_enforced);
-  if (!reads && (!writable || geometry.read_only)) return EROFS;
+  if (!reads && (!rights.writable || geometry.read_only)) return EROFS;
   if (reads && has(io, wire::kIoFua | wire::kIoPreflush)) return EINVAL;
   const bool zeroes = io.operation() == IoOperation::write_zeroes;
   if (!zeroes && has(io, wire::kIoNoUnmap | wire::kIoFast)) return EINVAL;
@@ -129,7 +126,7 @@ IoPlan plan_io(wire::Io io, bool is_read, std::size_t data_size, const Geometry&
   plan.flush_before = has(io, wire::kIoPreflush);
   const bool durable = has(io, wire::kIoFua) && geometry.volatile_cache;
   plan.fua = durable && geometry.can_fua;
-  plan.flush_after = durable && !geometry.can_fua && !RTRS_PLANTED(fua_dropped);
+  plan.flush_after = durable && !geometry.can_fua;
   plan.no_unmap = has(io, wire::kIoNoUnmap);
   plan.fast = has(io, wire::kIoFast);
   plan.copy = has(io, wire::kIoCopy);

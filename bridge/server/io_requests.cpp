@@ -10,7 +10,6 @@
 #include "bridge/protocol/printable.hpp"
 #include "bridge/server/answer.hpp"
 #include "bridge/server/io_context.hpp"
-#include "rdma/core/plant.hpp"
 #include "rdma/wire/probe.hpp"
 
 namespace rnbd {
@@ -58,7 +57,6 @@ MeteredOperation metered(BackendOperation operation) {
 /// A member of a mirror group has no reservation: its claim excludes others.
 bool may_write(const Device& device) {
   const Lease& lease = device.lease;
-  if (lease.unclaimed() && RTRS_PLANTED(unclaimed_writes)) return true;
   return lease.writable() || (lease.unclaimed() && device.is_served());
 }
 

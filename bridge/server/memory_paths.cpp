@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "bridge/server/memory_paths.hpp"
 
-#include <algorithm>
 #include <cerrno>
-
-#include "rdma/core/memory_plant.hpp"
 
 namespace rnbd {
 
@@ -76,9 +73,7 @@ void MemoryPaths::down(rtrs::ServerSession& session, const rtrs::wire::Uuid& pat
 std::shared_ptr<brick::BrickExposure> MemoryPaths::find(rtrs::ServerSession* session,
                                                         const rtrs::wire::Uuid& path) const {
   const std::lock_guard lock{mutex_};
-  auto found = paths_.find({session, path});
-  if (RTRS_MEMORY_PLANTED(path_of_others))
-    found = std::ranges::find_if(paths_, [&](const auto& one) { return one.first.second == path; });
+  const auto found = paths_.find({session, path});
   return found == paths_.end() ? nullptr : found->second;
 }
 

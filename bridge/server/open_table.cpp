@@ -4,8 +4,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "rdma/core/plant.hpp"
-
 namespace rnbd {
 
 Device* OpenTable::find(std::string_view name) const {
@@ -30,8 +28,7 @@ Device& OpenTable::add(std::unique_ptr<Device> device) {
     next_ids_.push_back(place);
   }
   device->id = next_ids_[place];
-  const bool again = ids_ == DeviceIds::lowest_free || RTRS_PLANTED(device_id_reused);
-  if (!again) next_ids_[place] += kMaxDevices;
+  if (ids_ != DeviceIds::lowest_free) next_ids_[place] += kMaxDevices;
   devices_[place] = std::move(device);
   ++open_;
   return *devices_[place];

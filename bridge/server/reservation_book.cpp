@@ -5,8 +5,6 @@
 #include <cerrno>
 #include <utility>
 
-#include "rdma/core/plant.hpp"
-
 namespace rnbd {
 namespace {
 
@@ -208,7 +206,7 @@ tl::expected<void, Failure> ReservationBook::reserve_in(const Lease& lease, cons
       (anew && reservations.anybody_away()) || reservations.record().claim != wire::Uuid{};
   if (reservations.is_there(session) ? changes_there : anew || !has_part) {
     WriterRecord next = next_record();
-    while (key != nullptr && !RTRS_PLANTED(reservation_forgotten)) {
+    while (key != nullptr) {
       lock.unlock();
       if (auto saved = store_->save(*key, next); !saved) return unrecorded(saved.error());
       lock.lock();
@@ -254,7 +252,7 @@ tl::expected<Lease, int> ReservationBook::claim(const Lease& lease, const wire::
   const bool same_writer = looked_here || seen.writer_serial == granted.serial ||
                            reservations.was_granted(session, granted.id);
   const bool changed = storage.writers_->changes() != changes || !same_writer;
-  if (changed && !RTRS_PLANTED(claim_unseen)) return tl::unexpected(ESTALE);
+  if (changed) return tl::unexpected(ESTALE);
   if (const int error = storage.writers_->take(lease.mode())) return tl::unexpected(error);
   ++storage.leases_;
   Lease claimed{lease.table_, lease.storage(), lease.geometry(), lease.mode(), false};

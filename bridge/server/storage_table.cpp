@@ -4,8 +4,6 @@
 #include <cerrno>
 #include <utility>
 
-#include "rdma/core/plant.hpp"
-
 namespace rnbd {
 
 Lease::~Lease() {
@@ -92,14 +90,13 @@ tl::expected<Lease, int> StorageTable::lease(std::shared_ptr<Storage> storage,
   const bool writes = access.mode != wire::AccessMode::read_only;
   const std::lock_guard lock{mutex_};
   if (writes && geometry.read_only) return tl::unexpected(EROFS);
-  const bool unclaimed = access.unclaimed && !RTRS_PLANTED(opening_claims);
   // The step that may lack memory comes first: a writer that is counted has a lease.
   in_use_.insert(storage.get());
-  const int error = writes && !unclaimed ? reservations_.take(*storage, access) : 0;
+  const int error = writes && !access.unclaimed ? reservations_.take(*storage, access) : 0;
   if (error != 0 && storage->leases_ == 0) in_use_.erase(storage.get());
   if (error != 0) return tl::unexpected(error);
   ++storage->leases_;
-  return Lease{*this, std::move(storage), geometry, access.mode, writes && unclaimed};
+  return Lease{*this, std::move(storage), geometry, access.mode, writes && access.unclaimed};
 }
 
 void StorageTable::give_back(const Lease& lease) {

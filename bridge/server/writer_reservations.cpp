@@ -4,8 +4,6 @@
 #include <algorithm>
 #include <cerrno>
 
-#include "rdma/core/plant.hpp"
-
 namespace rnbd {
 namespace {
 
@@ -72,7 +70,6 @@ void WriterReservations::vanish(const wire::Uuid& session) {
 bool WriterReservations::leave(const wire::Uuid& session, bool closed) {
   vanish(session);
   if (is_there(session)) return false;
-  if (RTRS_PLANTED(part_outlives_leaving)) return false;
   const bool others_take_part = record_.parts.size() > (takes_part(session) ? 1 : 0);
   if (!anybody_there() && !(closed && others_take_part)) return false;
   if (std::erase_if(record_.parts, [&](const auto& part) { return part.session == session; }) == 0)
