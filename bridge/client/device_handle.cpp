@@ -4,8 +4,6 @@
 #include <cerrno>
 #include <utility>
 
-#include "rdma/core/plant.hpp"
-
 namespace rnbd {
 
 int UnflushedWrites::end_flush(const Flush& flush, int error, std::atomic<std::uint64_t>& told) {
@@ -24,8 +22,7 @@ int UnflushedWrites::end_flush(const Flush& flush, int error, std::atomic<std::u
 
 bool UnflushedWrites::lose() {
   std::lock_guard lock{mutex_};
-  const bool flushing = flushing_ != 0 && !RTRS_PLANTED(flush_outlives_loss);
-  const bool lost = pending_.exchange(false) || flushing;
+  const bool lost = pending_.exchange(false) || flushing_ != 0;
   if (lost) ++losses_;
   return lost;
 }
@@ -33,7 +30,7 @@ bool UnflushedWrites::lose() {
 bool VolatileEpoch::enter(std::uint64_t epoch) {
   if (epoch == 0) return false;
   const std::uint64_t before = std::exchange(known_, epoch);
-  return before != 0 && before != epoch && !RTRS_PLANTED(loss_not_told);
+  return before != 0 && before != epoch;
 }
 
 }  // namespace rnbd

@@ -4,8 +4,6 @@
 #include <algorithm>
 #include <bit>
 
-#include "rdma/core/plant.hpp"
-
 namespace rnbd {
 namespace {
 
@@ -53,8 +51,7 @@ void add_info(DeviceGeometry& geometry, const wire::DeviceInfoResponse& info) {
 /// Compares as the server does. A sight is proof by itself. The writer's number depends on clients
 /// that connect or leave at that moment, so it counts only without a sight.
 bool same_sight(const Witness& one, const Witness& other) {
-  if (one.sight != other.sight)
-    return RTRS_PLANTED(sight_by_serial) && one.writer_serial == other.writer_serial;
+  if (one.sight != other.sight) return false;
   return one.sight != 0 || one.writer_serial == other.writer_serial;
 }
 
@@ -66,7 +63,6 @@ Witness witness_of(const wire::DeviceInfoResponse& info) {
 }
 
 bool knows_as_much(const Witness& seen, const Witness& claimed_on, const Witness& held) {
-  if (RTRS_PLANTED(sights_not_compared)) return true;
   return same_sight(seen, claimed_on) || same_sight(seen, held);
 }
 

@@ -4,7 +4,6 @@
 #include <cerrno>
 
 #include "bridge/client/control.hpp"
-#include "rdma/core/plant.hpp"
 
 namespace rnbd {
 
@@ -51,7 +50,7 @@ std::unique_ptr<rtrs::Operation> OpenOrders::close(const OpenedDevice& device,
                                                    DeviceHandle& handle) const {
   if (!numbered(era_.limits)) {
     // Its id may belong to another device now.
-    if (device.half_closed && !RTRS_PLANTED(close_repeated_by_id)) {
+    if (device.half_closed) {
       return std::make_unique<CloseByName>(device.name, device.access, handle);
     }
     wire::Close close;

@@ -9,8 +9,6 @@
 #include <type_traits>
 #include <utility>
 
-#include "rdma/core/plant.hpp"
-
 namespace rnbd {
 namespace {
 
@@ -155,8 +153,7 @@ void TransferOperation::send_pieces(rtrs::ClientLane& lane) {
       submit_piece(lane, length);
     }
   }
-  if (first_error_ == 0 && (busy_ == 0 || RTRS_PLANTED(flush_too_early)) && next_ == end_ &&
-      flush_due_) {
+  if (first_error_ == 0 && busy_ == 0 && next_ == end_ && flush_due_) {
     flush_due_ = false;
     submit_flush(lane);
   }
@@ -202,10 +199,7 @@ void TransferOperation::submit_piece(rtrs::ClientLane& lane, std::uint64_t lengt
   Fragment& fragment = take_fragment(transfer_.operation, flags());
   fragment.io.sector = next_ / wire::kSectorSize;
   fragment.io.length = static_cast<std::uint32_t>(length);
-  std::uint64_t done = next_ - transfer_.offset;
-  if (RTRS_PLANTED(last_piece_misplaced) && done > 0 && next_ + length == end_) {
-    done -= geometry_.block;
-  }
+  const std::uint64_t done = next_ - transfer_.offset;
   if (transfer_.operation == IoOperation::read) {
     fragment.request.is_read = true;
     fragment.request.read_data = {transfer_.into + done, length};
