@@ -240,8 +240,3 @@ inline bool select(std::span<const Plant> list, std::string_view name) {
 #else
 #define PLANTS_OF_PROGRAM(list) std::span<const ::plants::Plant>()
 #endif
-
-// Sources that still have their bugs themselves.
-#define RTRS_PLANTED PLANTED
-#define RTRS_MEMORY_PLANTED PLANTED
-#define RTRS_CALL_PLANTED PLANTED

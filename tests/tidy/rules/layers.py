@@ -122,6 +122,15 @@ def tests_included(tree):
                     yield f"{path}:{number}: {name} belongs to the tests"
 
 
+def planted_bugs(tree):
+    """no bug is planted in what ships: tests/plants has them all"""
+    for path in tree.code():
+        if path.parts[0] in TOP:
+            for number, line in enumerate(tree.read(path).splitlines(), 1):
+                if "PLANTED" in line:
+                    yield f"{path}:{number}: plant the bug in a block of tests/plants/{path}.plants"
+
+
 def reaches_cstdint(tree, path, seen):
     """whether a file includes <cstdint>, itself or through headers of the project"""
     if path in seen:
@@ -283,6 +292,8 @@ RULES = {
         ("bridge/client/planted.cpp", '#include "geometry.hpp"\n'),
     ],
     tests_included: [("bridge/client/planted.cpp", '#include "tests/fuzz/fuzz.hpp"\n')],
+    planted_bugs: [("rdma/core/planted.cpp", "  if (PLANTED(lost)) return;\n"),
+                   ("bridge/server/planted.hpp", "#define RNBD_PLANTED(name) false\n")],
     gnutls_header: [("rdma/transport/tcp/planted.cpp", "#include <gnutls/gnutls.h>\n"),
                     ("bridge/nbd/planted.hpp", "#include <gnutls/x509.h>\n")],
     integers: [("bridge/planted.cpp", "#include <string>\nstd::uint64_t planted = 0;\n")],
