@@ -146,22 +146,23 @@ void DeviceTable::close_ended(ClientDevice& device, int error) {
 
 // ---- Recovery -----------------------------------------------------------------------------------
 
+Renewal DeviceTable::renewal_of(const ClientDevice& device) const {
+  return orders_.renewal(device.state == State::open, device.state == State::closing,
+                         device.users > 0);
+}
+
 std::vector<ReopenDevice> DeviceTable::begin_recovery(const rtrs::SessionLimits& limits,
                                                       bool forgets,
                                                       RefusalPatience::TimePoint now) {
   orders_.begin_recovery(limits, forgets);
   reopening_.clear();
   std::vector<ReopenDevice> again;
-  for (auto at = devices_.begin(); at != devices_.end();) {
-    const Device& device = at->second;
-    const bool open = device->state == State::open;
-    const Renewal fate = orders_.renewal(open, device->state == State::closing, device->users > 0);
-    if (fate == Renewal::forget) {
-      at = devices_.erase(at);
-      continue;
-    }
+  for (const auto& [name, device] : devices_) {
+    const Renewal fate = renewal_of(*device);
     const bool leaving = fate == Renewal::open_to_close;
-    if (leaving || fate == Renewal::close_by_name) device->half_closed = true;
+    // If the recovery fails, the session before may go on, and have it open.
+    if (leaving || fate == Renewal::close_by_name || fate == Renewal::forget)
+      device->half_closed = true;
     // A caller that opens a device sees the new era and asks again.
     if (leaving || fate == Renewal::open) {
       again.push_back({device->name, device->options, device->geometry, leaving});
@@ -171,7 +172,6 @@ std::vector<ReopenDevice> DeviceTable::begin_recovery(const rtrs::SessionLimits&
       again.back().order = orders_.begin_again();
       reopening_.push_back(device);
     }
-    ++at;
   }
   return again;
 }
@@ -222,9 +222,15 @@ void DeviceTable::end_recovery(bool success) {
 DeviceTable::Recovered DeviceTable::recovered(const std::vector<ReopenedDevice>& reopened) {
   // Those that are being opened or closed are not open now. The others have their ids at once,
   // because requests look at them.
-  for (auto& [name, device] : devices_) {
-    if (std::ranges::find(reopening_, device) == reopening_.end()) device->handle.id = kNoDevice;
+  const auto reopens = [this](const Device& device) {
+    return std::ranges::find(reopening_, device) != reopening_.end();
+  };
+  for (const auto& [name, device] : devices_) {
+    if (!reopens(device)) device->handle.id = kNoDevice;
   }
+  std::erase_if(devices_, [&](const auto& entry) {
+    return !reopens(entry.second) && renewal_of(*entry.second) == Renewal::forget;
+  });
   Recovered outcome;
   outcome.lost = lose(reopened, /*goes_on=*/true);
   const bool restarted = volatile_epoch_.enter(era().limits.volatile_epoch);

@@ -173,6 +173,7 @@ class DeviceTable {
 
  private:
   void forget(const ClientDevice& device);
+  Renewal renewal_of(const ClientDevice& device) const;
   std::vector<Device> lose(const std::vector<ReopenedDevice>& reopened, bool goes_on);
   void lose(const Device& device, const ReopenedDevice& reopened);
   void end_recovery(bool success);

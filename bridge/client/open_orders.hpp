@@ -32,7 +32,8 @@ enum class Renewal : std::uint8_t {
   open_to_close,  ///< likewise, because the server may still have it open, and then it is closed
   close_by_name,  ///< the same toward a server that may give its id to a late OPEN of another
                   ///< device: it waits for that like an OPEN, as half closed
-  forget,         ///< it has no user, and is certainly not open any more
+  forget,         ///< It has no user, and the new session does not have it open. Until the recovery
+                  ///< has succeeded, it counts as half closed.
 };
 
 /// One session with the server. A client's session may have several, one after another, and an

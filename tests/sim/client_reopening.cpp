@@ -43,9 +43,7 @@ std::unique_ptr<rtrs::Operation> ClientNode::reopen(const rtrs::SessionLimits& n
   auto devices = table_.begin_recovery(new_limits, forgets, for_patience(world_.now()));
   for (Mapping& mapping : mappings_) {
     if (!mapping.device || mapping.device->unknown) continue;
-    const bool forgotten = table_.find(mapping.device->name) == nullptr;
-    if (forgotten || mapping.device->half_closed) note_closing(*mapping.device);
-    if (forgotten) mapping = Mapping{};
+    if (mapping.device->half_closed) note_closing(*mapping.device);
   }
   // An attempt that was cut short may have opened something already.
   if (!reopening_since_ && !driver_->renews_elsewhere()) reopening_since_ = world_.now();
@@ -157,6 +155,10 @@ void ClientNode::note_recovery(const rnbd::ReopenOperation& reopen) {
     if (mapping.state() == Mapping::State::closed && over) mapping = Mapping{};
   }
   lose(table_.recovered(reopen.reopened()).lost);
+  for (Mapping& mapping : mappings_) {
+    const bool known = mapping.device && !mapping.device->unknown;
+    if (known && table_.find(mapping.device->name) == nullptr) mapping = Mapping{};
+  }
   for (const DevicePtr& device : asked) {
     if (device->lost()) continue;
     if (!device->closing) {

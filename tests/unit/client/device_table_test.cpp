@@ -243,7 +243,7 @@ TEST_CASE("device table: unused devices are forgotten when the server certainly 
   world.table.close(*device);
   world.table.close_ended(*device, EIO);
   SUBCASE("certainly") {
-    CHECK(world.table.begin_recovery(limits(), true, {}).empty());
+    CHECK(world.recover({}).lost.empty());
     CHECK(world.table.find("a") == nullptr);
   }
   SUBCASE("perhaps") {
@@ -251,6 +251,39 @@ TEST_CASE("device table: unused devices are forgotten when the server certainly 
     REQUIRE(devices.size() == 1);
     CHECK(devices[0].leaving);
   }
+}
+
+TEST_CASE("device table: an unused device is closed first where its session was not renewed") {
+  World world;
+  const OpenOptions reads{.access = AccessMode::read_only};
+  const auto device = world.open("a", reads);
+  device->handle.unresolved->add(/*is_write=*/false);
+  REQUIRE_FALSE(world.table.release(*device, /*stuck=*/true));
+  CHECK(world.table.begin_recovery(limits(), true, {}).empty());
+  SUBCASE("by another server than its own, which has the session still") {
+    world.table.refused({}, false, {});
+    CHECK(world.table.find("a") == device);
+    CHECK(device->handle.id == 7);
+  }
+  SUBCASE("or not yet") {}
+  SUBCASE("for want of a path") { world.table.cut_short({}); }
+  CHECK(world.table.join("a", reads).what == Join::close);
+  world.table.close(*device);
+  world.table.close_ended(*device, 0);
+  CHECK(world.table.join("a", {}).what == Join::open);
+}
+
+TEST_CASE("device table: a device that is closed during the recovery outlives it") {
+  World world;
+  const auto device = world.open("a");
+  device->handle.unresolved->add(/*is_write=*/false);
+  REQUIRE_FALSE(world.table.release(*device, /*stuck=*/true));
+  world.table.begin_recovery(limits(), true, {});
+  REQUIRE(world.table.join("a", {}).what == Join::close);
+  world.table.recovered({});
+  CHECK(world.table.find("a") == device);
+  CHECK(device->handle.id == kNoDevice);
+  CHECK(world.table.join("a", {}).what == Join::wait);
 }
 
 TEST_CASE("device table: the claim of one user covers those that know as much") {
