@@ -236,6 +236,20 @@ TEST_CASE("device table: a device that is another one is lost even if its path g
   CHECK(world.table.reopening().empty());
 }
 
+TEST_CASE("device table: a clone of the server takes no device from a session that may not stay") {
+  World world;
+  const auto a = world.open("a");
+  world.open("b");
+  const ReopenedDevice older{.id = 20, .loss = "an older record", .outdated = true};
+  const ReopenedDevice other{.id = 21, .loss = "another disk"};
+  world.table.begin_recovery(limits(), true, {});
+  SUBCASE("its path goes") { CHECK(world.table.cut_short({older}).empty()); }
+  SUBCASE("it talks nonsense") { CHECK(world.table.refused({older}, true, {}).empty()); }
+  SUBCASE("it has another disk") { CHECK(world.table.refused({other, older}, true, {}).empty()); }
+  CHECK(world.table.find("a") == a);
+  CHECK(world.recover({older, {.id = 21}}).lost == std::vector{a});  // the user tells it to
+}
+
 TEST_CASE("device table: unused devices are forgotten when the server certainly has none open") {
   World world;
   const auto device = world.open("a");
