@@ -119,7 +119,10 @@ bool ReservationBook::rejoin(Lease& lease, const wire::Uuid& session, OpenKind o
   const std::lock_guard lock{mutex_};
   WriterReservations& reservations = *lease.storage()->reservations_;
   if (session == wire::Uuid{} || !reservations.is_there(session)) return false;
-  if (open_kind == OpenKind::anew && reservations.anybody_away()) return false;
+  if (open_kind == OpenKind::anew &&
+      (reservations.anybody_away() || reservations.is_late(session))) {
+    return false;
+  }
   if (reservations.record().claim != wire::Uuid{}) return false;
   reservations.enter(session);
   lease.writer_ = session;
@@ -203,7 +206,8 @@ tl::expected<void, Failure> ReservationBook::reserve_in(const Lease& lease, cons
   const bool has_part = reservations.takes_part(session);
   const bool anew = open_kind == OpenKind::anew;
   const bool changes_there =
-      (anew && reservations.anybody_away()) || reservations.record().claim != wire::Uuid{};
+      (anew && (reservations.anybody_away() || reservations.is_late(session))) ||
+      reservations.record().claim != wire::Uuid{};
   if (reservations.is_there(session) ? changes_there : anew || !has_part) {
     WriterRecord next = next_record();
     while (key != nullptr) {

@@ -28,6 +28,11 @@ std::uint32_t WriterReservations::number_of(const wire::Uuid& session) const {
   return part == record_.parts.end() ? 0 : part->number;
 }
 
+bool WriterReservations::is_late(const wire::Uuid& session) const {
+  const std::uint32_t number = number_of(session);
+  return is_there(session) && session != kUnknown && (number == 0 || (number & kLate) != 0);
+}
+
 std::uint64_t WriterReservations::serial_of(const wire::Uuid& session) const {
   const std::uint32_t number = takes_part(session) ? number_of(session) : record_.last;
   return std::uint64_t{record_.origin} << 32 | number;
@@ -40,17 +45,18 @@ WriterRecord WriterReservations::with(const wire::Uuid& session, OpenKind open_k
   // keep their reservations.
   const bool alone = open_kind != OpenKind::again || record.parts.size() >= kMostParts;
   const bool there = is_there(session);
+  const bool keeps = there && (open_kind != OpenKind::anew || !is_late(session));
   std::erase_if(record.parts, [&](const auto& part) {
-    return (part.session == session && !there) || (alone && !is_there(part.session));
+    return (part.session == session && !keeps) || (alone && !is_there(part.session));
   });
-  if (there) {
+  if (keeps) {
     record.claim = {};  // this is another device of the session
     return record;
   }
   const bool late = open_kind == OpenKind::again && record.origin != 0;
   if (record.origin == 0) record.origin = origin;
   ++record.last;
-  const bool alone_now = record.parts.empty() && session != kUnknown;
+  const bool alone_now = record.parts.empty() && session != kUnknown && !there;
   record.claim = alone_now && !late ? claim : wire::Uuid{};
   const std::uint32_t number = late ? record.last | kLate : record.last;
   if (session != kUnknown) record.parts.push_back({session, number});

@@ -105,6 +105,9 @@ class WriterReservations {
   }
   bool is_there(const wire::Uuid& session) const { return there_.contains(session); }
   bool takes_part(const wire::Uuid& session) const { return number_of(session) != 0; }
+  /// True if the session is there with a number of kLate, or with none. Its client does not go on
+  /// with what it had open, and may not have closed that yet.
+  bool is_late(const wire::Uuid& session) const;
   /// The session's number, with the origin in the upper half. Without a reservation it is the last
   /// number that was given; 0: none was.
   std::uint64_t serial_of(const wire::Uuid& session) const;
@@ -113,10 +116,10 @@ class WriterReservations {
 
   const WriterRecord& record() const { return record_; }
   void set_record(WriterRecord record) { record_ = std::move(record); }
-  /// The record with a new reservation for the session. A session that is there keeps its own; a
-  /// new one ends those of sessions that are away. A session without a UUID gets none: it could not
-  /// be recognized. `origin` is that of the first number, which is 1. `claim` identifies the CLAIM
-  /// that asks for it; zeros: none does.
+  /// The record with a new reservation for the session. A session that is there keeps its own, but
+  /// not if it is_late() and opens anew; a new one ends those of sessions that are away. A session
+  /// without a UUID gets none: it could not be recognized. `origin` is that of the first number,
+  /// which is 1. `claim` identifies the CLAIM that asks for it; zeros: none does.
   ///
   /// A session that comes again and takes no part gets a number of kLate, which is no one's that
   /// came anew. So the number that it has from a server is not given to it by a clone of that.

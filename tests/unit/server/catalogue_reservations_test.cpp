@@ -197,6 +197,34 @@ TEST_CASE("catalogue: a clone that never had a writer tells so as often as it is
   }
 }
 
+TEST_CASE("catalogue: a session with a late number finds what it was told before") {
+  TempFile file;
+  const auto records = std::make_shared<Reservations>();
+  const auto serve = [&] {
+    auto fakes = std::make_unique<Fakes>(records);
+    CHECK(failure_of(fakes->catalogue, {"rw", file.path, "", false, false}).empty());
+    CHECK(failure_of(fakes->catalogue, {"too", file.path, "", false, false}).empty());
+    return fakes;
+  };
+  auto server = serve();
+  const auto come = [&](std::uint8_t session, const char* name, OpenKind kind) {
+    Lease lease = server->catalogue.open_named(name, {kMigration, wire::Uuid{session}}).value();
+    reserve(server->catalogue, lease, session, kind);
+    return lease;
+  };
+  come(1, "rw", OpenKind::anew);
+  come(2, "rw", OpenKind::anew);
+  std::uint64_t told = 0;
+  {
+    const Lease old = come(1, "too", OpenKind::again);  // loses it, and has not closed it yet
+    const Lease present = come(1, "rw", OpenKind::anew);
+    told = server->catalogue.reservations().generation(present);
+  }
+  server = serve();
+  const Lease again = come(1, "rw", OpenKind::again);
+  CHECK(server->catalogue.reservations().found_generation(again) >= told);
+}
+
 TEST_CASE("catalogue: a session that comes again unnoticed is told of its own reservation") {
   TempFile file;
   const auto records = std::make_shared<Reservations>();
