@@ -67,13 +67,14 @@ ReservationBook::ReservationBook(std::mutex& catalogue, std::shared_ptr<WriterSt
 ReservationBook::Admission ReservationBook::admit(Backend& backend, bool read_only) {
   Admission admission;
   admission.key = reservation_key(backend.info());
-  // An unreadable record is reported when a client wants to write.
-  const bool kept = store_ != nullptr && admission.key != wire::Uuid{} && !read_only;
-  if (!kept) return admission;
   const auto notes = backend.notes();
+  // Notes change without a reader's knowledge.
+  const bool kept = store_ != nullptr && admission.key != wire::Uuid{} && (!read_only || !notes);
+  if (!kept) return admission;
   admission.has_notes = notes != nullptr;
   if (admission.has_notes) admission.one_at_a_time = Lock{one_at_a_time_};
-  store_->opened(admission.key, notes);
+  if (!read_only) store_->opened(admission.key, notes);
+  // An unreadable record is reported when a client wants to write.
   admission.record = store_->load(admission.key);
   admission.recorded = admission.record.has_value();
   return admission;

@@ -14,6 +14,8 @@ make_host() {
   mkfs.ext4 -q -F first.fs
   mount_host first first.fs
   truncate -s 1M first/disk0.img
+  mkdir first/disks
+  truncate -s 1M first/disks/disk0
 }
 mount_host() {
   mkdir "$1"
@@ -28,13 +30,14 @@ clone_host() {
 }
 
 # serve NAME [COMMAND...]: the server on that host, at the address that it had before, in $NAME_address.
-# With the command in front of it.
+# With the command in front of it. With $searches it serves files of a search path.
 serve() {
   local -n its_address=$1_address
   local server_command=("${@:2}" "${server_command[@]}")
   its_address=${its_address-}
-  server_port=${its_address##*:} server_name=$1 start_server --export "disk0=$PWD/$1/disk0.img" \
-    --state-directory "$PWD/$1/state"
+  local disks=(--export "disk0=$PWD/$1/disk0.img")
+  [[ -z ${searches-} ]] || disks=(--search-path "$PWD/$1/disks")
+  server_port=${its_address##*:} server_name=$1 start_server "${disks[@]}" --state-directory "$PWD/$1/state"
   # shellcheck disable=SC2034 # the caller's
   its_address=$address
 }
@@ -164,7 +167,7 @@ reader() {
   attach_to_disk "$first_address"
   put R
   stop nbdkit
-  attach_to_disk "$first_address"
+  attach_to_disk "$first_address" "$@"
   hold R
   kill_hard first
   ctl "$PWD/control" add-path "$second_address"
@@ -175,6 +178,12 @@ reader() {
   stop nbdkit
 }
 it "who only reads does not go on at a clone that is older than what it has read" reader
+
+reader_of_file() {
+  local searches=yes
+  reader access=ro
+}
+it "nor does who has opened a file of the search path for reading" reader_of_file
 
 ordered() {
   prepare_template

@@ -26,10 +26,7 @@ bool ClientNode::knows_clone() const {
     const std::uint64_t seen = device.witness.generation;
     const bool knows_writer = seen >> 32 != 0;
     if (device.disk != device.slot || (device.writes() && !knows_writer)) return false;
-    // Of a file that is opened read-only a server reads no record.
-    const bool may_learn =
-        device.mode() != AccessMode::read_only || !environment_.knobs.search_path;
-    if (!knows_writer || !may_learn) continue;
+    if (!knows_writer) continue;
     const std::uint64_t told = environment_.clone_generation(device.slot, device.writes());
     if (told >> 32 == seen >> 32 && told >= seen) return false;
     knows = true;

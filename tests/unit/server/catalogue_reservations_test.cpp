@@ -225,6 +225,32 @@ TEST_CASE("catalogue: a session with a late number finds what it was told before
   CHECK(server->catalogue.reservations().found_generation(again) >= told);
 }
 
+TEST_CASE("catalogue: who opens storage read-only is told of its writers, too") {
+  TempFile file;
+  const auto records = std::make_shared<Reservations>();
+  records->complete = true;
+  {
+    Fakes server{records};
+    CHECK(failure_of(server.catalogue, {"rw", file.path, "", false, false}).empty());
+    serial(server.catalogue, 1);
+  }
+  Fakes server{records};
+  ExportCatalogue& catalogue = server.catalogue;
+  const auto told = [&](const Lease& lease) { return catalogue.reservations().generation(lease); };
+  SUBCASE("as an export") {
+    CHECK(failure_of(catalogue, {"ro", file.path, "", true, false}).empty());
+    CHECK((told(catalogue.open_named("ro", wire::AccessMode::read_only).value()) >> 32) != 0);
+  }
+  SUBCASE("as a file of the search path") {
+    const fs::path path{file.path};
+    REQUIRE(catalogue.files().set(path.parent_path().string()));
+    const auto lease =
+        catalogue.files().open("", path.filename().string(), wire::AccessMode::read_only);
+    REQUIRE(lease);
+    CHECK((told(*lease) >> 32) != 0);
+  }
+}
+
 TEST_CASE("catalogue: a session that comes again unnoticed is told of its own reservation") {
   TempFile file;
   const auto records = std::make_shared<Reservations>();
