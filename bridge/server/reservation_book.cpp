@@ -22,11 +22,6 @@ std::optional<std::uint32_t> last_before(const WriterRecord& record, const wire:
   return (part->number & ~kLate) - 1;
 }
 
-/// The generation that such a session found. It finds the same when it tries again.
-std::uint64_t found_late(const WriterRecord& record, std::uint32_t last) {
-  return last == 0 ? wire::kNoWriterYet : std::uint64_t{record.origin} << 32 | last;
-}
-
 /// The object of a storage, which stays the same when the storage is closed and opened again.
 template <class T, class Files, class Keys>
 std::shared_ptr<T> kept_for(Files& files, Keys& keys, const std::optional<FileIdentity>& identity,
@@ -194,22 +189,16 @@ tl::expected<void, Failure> ReservationBook::reserve_in(const Lease& lease, cons
   }
   const wire::Uuid claim = in_time ? granted->id : wire::Uuid{};
   if (key != nullptr) found = found_by(reservations, session);
-  // It has had the storage open elsewhere, and says so.
+  // It has had the storage open elsewhere, and says so: it is not recorded, and the next one of its
+  // kind finds no record either.
   const bool stranger = open_kind == OpenKind::again && found == wire::kNoWriterYet;
-  const auto next_record = [&] {
-    WriterRecord next = reservations.with(session, open_kind, life_, claim);
-    if (stranger && !next.parts.empty()) {
-      next.parts.back().number |= WriterReservations::kLate;
-      next.claim = {};
-    }
-    return next;
-  };
   const bool has_part = reservations.takes_part(session);
   const bool anew = open_kind == OpenKind::anew;
   const bool changes_there =
       (anew && (reservations.anybody_away() || reservations.is_late(session))) ||
       reservations.record().claim != wire::Uuid{};
-  if (reservations.is_there(session) ? changes_there : anew || !has_part) {
+  if (!stranger && (reservations.is_there(session) ? changes_there : anew || !has_part)) {
+    const auto next_record = [&] { return reservations.with(session, open_kind, life_, claim); };
     WriterRecord next = next_record();
     while (key != nullptr) {
       lock.unlock();
@@ -294,8 +283,10 @@ std::uint64_t ReservationBook::generation_of(const WriterReservations& reservati
 /// The generation before the session came. With the lock held.
 std::uint64_t ReservationBook::found_by(const WriterReservations& reservations,
                                         const wire::Uuid& session) const {
+  // It finds the same when it tries again.
   const auto late = last_before(reservations.record(), session);
-  return late ? found_late(reservations.record(), *late) : generation_of(reservations);
+  return late ? std::uint64_t{reservations.record().origin} << 32 | *late
+              : generation_of(reservations);
 }
 
 /// False: its reservations are lost with the server.

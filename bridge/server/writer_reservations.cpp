@@ -34,6 +34,7 @@ bool WriterReservations::is_late(const wire::Uuid& session) const {
 }
 
 std::uint64_t WriterReservations::serial_of(const wire::Uuid& session) const {
+  if (record_.origin == 0) return is_there(session) ? kLate : 0;
   const std::uint32_t number = takes_part(session) ? number_of(session) : record_.last;
   return std::uint64_t{record_.origin} << 32 | number;
 }

@@ -158,10 +158,12 @@ void ServerNode::accept(std::shared_ptr<Wire> wire, rtrs::ConstBytes record) {
       });
 }
 
-/// A clone is, for each session, as it was when it was made. Numbers of others would be news.
+/// A clone is, for each session, as it was when it was made. Numbers of others would be news. It
+/// gives none where it has no record.
 void ServerNode::receive(std::uint64_t visitor) {
   world_.note("clone", visitor, "lets a session in");
-  if (std::exchange(visitor_, visitor) == visitor) return;
+  const std::uint64_t last = std::exchange(visitor_, visitor);
+  if (last == visitor || (last != 0 && copied_.empty())) return;
   kill(/*power_loss=*/false);
   reservations_ = std::make_shared<KeptReservations>(/*knows_all=*/true, copied_);
   if (!world_.broken()) start();

@@ -183,17 +183,39 @@ TEST_CASE("catalogue: a clone that lacks a reservation tells its session so") {
   CHECK(again.found >= known.generation);
 }
 
-TEST_CASE("catalogue: a clone that never had a writer tells so as often as it is asked") {
+TEST_CASE("catalogue: a clone that never had a writer tells so to each, and as often as asked") {
   TempFile file;
   const auto records = std::make_shared<Reservations>();
   records->complete = true;
-  Fakes clone{records};
-  CHECK(failure_of(clone.catalogue, {"rw", file.path, "", false, false}).empty());
-  for (int i = 0; i < 2; ++i) {
-    Lease lease = clone.catalogue.open_named("rw", {kReadWrite, wire::Uuid{1}}).value();
-    const std::uint64_t serial = reserve(clone.catalogue, lease, 1, OpenKind::again);
+  auto clone = std::make_unique<Fakes>(records);
+  CHECK(failure_of(clone->catalogue, {"rw", file.path, "", false, false}).empty());
+  const auto come = [&](std::uint8_t session) {
+    Lease lease = clone->catalogue.open_named("rw", {kMigration, wire::Uuid{session}}).value();
+    const std::uint64_t serial = reserve(clone->catalogue, lease, session, OpenKind::again);
     CHECK(static_cast<std::uint32_t>(serial) > 1);  // and so an older client loses the device
-    CHECK(clone.catalogue.reservations().found_generation(lease) == wire::kNoWriterYet);
+    CHECK(clone->catalogue.reservations().found_generation(lease) == wire::kNoWriterYet);
+    return lease;
+  };
+  for (int i = 0; i < 2; ++i) {
+    come(1);
+    come(2);
+  }
+  {
+    auto first = std::make_unique<Lease>(come(1));
+    const Lease second = come(2);
+    first.reset();
+    come(1);
+  }
+  SUBCASE("in its next life, too") {
+    clone = std::make_unique<Fakes>(records);
+    CHECK(failure_of(clone->catalogue, {"rw", file.path, "", false, false}).empty());
+    come(2);
+  }
+  SUBCASE("until it has one") {
+    CHECK(static_cast<std::uint32_t>(serial(clone->catalogue, 3)) == 1);
+    Lease lease = clone->catalogue.open_named("rw", {kReadWrite, wire::Uuid{1}}).value();
+    reserve(clone->catalogue, lease, 1, OpenKind::again);
+    CHECK((clone->catalogue.reservations().found_generation(lease) >> 32) != 0);
   }
 }
 
