@@ -94,6 +94,7 @@ namespace plants {
   X(unproven_path_begins, "where servers tell no identity, any path begins or renews a session")   \
   X(older_record_accepted,                                                                         \
     "a server whose record of writers is older than what the session has seen renews it")          \
+  X(stranger_recorded, "a session that comes again where nobody wrote is recorded as a writer")    \
   X(settle_time_ignored, "a better path that comes back is used before it has settled")            \
   X(better_path_unused, "nobody looks at a better path that came back when it has settled")        \
   X(access_notice_ignored, "the client goes on with what the server thought of a path before")     \
