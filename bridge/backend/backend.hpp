@@ -111,8 +111,8 @@ class BackendQueue {
   virtual ~BackendQueue() = default;
   /// Starts an operation. Never blocks.
   virtual void submit(BackendRequest& request) = 0;
-  /// True when all requests of this queue will fail, but a new queue may work: the connection to
-  /// another server was lost.
+  /// True when a new queue may do what this one cannot: the connection to another server was lost,
+  /// and all requests fail, or the storage has grown beyond its reach.
   virtual bool broken() const { return false; }
 };
 
@@ -133,6 +133,24 @@ class BackendNotes {
                                                const std::string& text) = 0;
 };
 
+/// The size of storage that another server tells to new connections only.
+///
+/// Threads: any; ask() one at a time.
+class DistantSize {
+ public:
+  virtual ~DistantSize() = default;
+  /// False: the server gave no answer lately, and is not asked again so soon. Never blocks.
+  virtual bool may_be_asked() const = 0;
+  /// Blocks for 2 s at most, and longer while a name is looked up. None: no answer.
+  ///
+  /// Units: bytes.
+  virtual std::optional<std::uint64_t> ask() = 0;
+  /// Takes over a larger size, of which Backend::present_size() tells from then on. Call it while
+  /// no client has the storage open: the queues do not reach the new part, and are broken().
+  /// False: the size stays. Never blocks.
+  virtual bool take(std::uint64_t size) = 0;
+};
+
 /// Open storage, shared by all reactors.
 ///
 /// Threads: any; open_queue() on the reactor's thread.
@@ -147,6 +165,10 @@ class Backend {
   /// Units:   bytes.
   /// Threads: any; never blocks.
   virtual std::uint64_t present_size() { return info().size; }
+  /// Null: present_size() finds out by itself. The result lives as long as the backend.
+  ///
+  /// Threads: any.
+  virtual DistantSize* distant_size() { return nullptr; }
   /// Returns the bytes that are left of storage which has shrunk beneath present_size(). None: all
   /// of it is there.
   ///

@@ -20,6 +20,14 @@ namespace {
 /// under way.
 constexpr std::chrono::seconds kPatience{60};
 
+/// For the answer to a question for the size. A client waits for it.
+constexpr std::chrono::seconds kAnswerWithin{2};
+
+/// After a question that got no answer, because a server may take one connection at a time. Each
+/// further one doubles it.
+constexpr std::chrono::minutes kFirstPause{1};
+constexpr std::chrono::minutes kLongestPause{60};
+
 class NbdQueue final : public BackendQueue {
  public:
   NbdQueue(std::shared_ptr<NbdShared> shared, std::shared_ptr<NbdConnection> connection,
@@ -43,7 +51,7 @@ class NbdQueue final : public BackendQueue {
     connection_->start(io);
   }
 
-  bool broken() const override { return connection_->lost(); }
+  bool broken() const override { return connection_->lost() || connection_->outgrown(); }
 
  private:
   /// An error, 0, or -1 when the server has to be asked.
@@ -52,7 +60,7 @@ class NbdQueue final : public BackendQueue {
     const int lost = shared_->flush_error;
     if (lost != 0 && (request.fua || request.operation == BackendOperation::flush)) return lost;
     if (shared_->uncertain && is_change(request.operation)) return EIO;
-    const bool none_inside = request.length == 0 || request.offset >= info.size;
+    const bool none_inside = request.length == 0 || request.offset >= connection_->size();
     switch (request.operation) {
       case BackendOperation::flush:
         return info.can_flush ? -1 : EOPNOTSUPP;
@@ -87,11 +95,17 @@ class NbdQueue final : public BackendQueue {
   rtrs::Reactor& reactor_;
 };
 
-class NbdBackend final : public Backend {
+class NbdBackend final : public Backend, private DistantSize {
  public:
   explicit NbdBackend(std::shared_ptr<NbdShared> shared) : shared_{std::move(shared)} {}
 
   const BackendInfo& info() const override { return shared_->info; }
+  std::uint64_t present_size() override { return shared_->size; }
+  DistantSize* distant_size() override { return this; }
+  std::optional<std::uint64_t> shrunk_to() const override {
+    const std::uint64_t told = shared_->told;
+    return told < shared_->size ? std::optional{told} : std::nullopt;
+  }
   std::uint32_t life() const override { return shared_->life; }
 
   std::unique_ptr<BackendQueue> open_queue(rtrs::Reactor* reactor) override {
@@ -99,12 +113,50 @@ class NbdBackend final : public Backend {
   }
 
  private:
+  using Clock = std::chrono::steady_clock;
+
+  bool may_be_asked() const override { return Clock::now() >= next_question_.load(); }
+
+  /// Not over a connection that serves requests, because the server keeps to what it told that one.
+  std::optional<std::uint64_t> ask() override {
+    const auto handle = connect_nbd(shared_->uri, kAnswerWithin);
+    const std::int64_t size = handle ? nbd_get_size(handle->get()) : -1;
+    if (!handle && handle.error().error == ETIMEDOUT) {
+      next_question_ = Clock::now() + pause_;
+      pause_ = std::min(2 * pause_, kLongestPause);
+    }
+    if (size < 0) return std::nullopt;
+    pause_ = kFirstPause;
+    shared_->told = static_cast<std::uint64_t>(size);
+    tell_if_shrunk();
+    return shared_->told;
+  }
+
+  bool take(std::uint64_t size) override {
+    const std::uint64_t known = shared_->size;
+    // Clients were allowed to use the padding behind an end inside a sector.
+    if (size <= known || known % 512 != 0) return false;
+    // A flush over the next connection need not make durable what was written over this one.
+    if (!shared_->multi_conn) ++shared_->life;
+    shared_->sized_in_life = shared_->life.load();
+    shared_->size = size;
+    return true;
+  }
+
+  void tell_if_shrunk() {
+    const auto left = shrunk_to();
+    if (!left || std::exchange(told_of_end_, true) || !shared_->log) return;
+    shared_->log(rtrs::LogLevel::error,
+                 shared_->uri + ": it has shrunk to " + std::to_string(*left) + " bytes from " +
+                     std::to_string(shared_->size) + "; requests behind that fail with EIO");
+  }
+
   std::shared_ptr<NbdConnection> connection_for(rtrs::Reactor& reactor) {
     if (shared_->multi_conn) return std::make_shared<NbdConnection>(shared_, reactor);
     // Without multi-conn, one connection may not see the writes of another.
     const std::lock_guard lock{shared_->mutex};
     auto connection = only_.lock();
-    if (connection == nullptr || connection->lost()) {
+    if (connection == nullptr || connection->lost() || connection->outgrown()) {
       connection = std::make_shared<NbdConnection>(shared_, reactor);
       only_ = connection;
     }
@@ -113,6 +165,9 @@ class NbdBackend final : public Backend {
 
   std::shared_ptr<NbdShared> shared_;
   std::weak_ptr<NbdConnection> only_;
+  std::atomic<Clock::time_point> next_question_{Clock::time_point::min()};
+  std::chrono::minutes pause_{kFirstPause};  ///< of ask(), as the next
+  bool told_of_end_ = false;
 };
 
 /// The largest block size of RNBD's messages.
@@ -137,6 +192,7 @@ std::uint64_t max_payload(nbd_handle* h, std::uint32_t block) {
 void probe(NbdShared& shared, nbd_handle* h, bool read_only) {
   BackendInfo& info = shared.info;
   info.size = static_cast<std::uint64_t>(std::max<std::int64_t>(nbd_get_size(h), 0));
+  shared.size = shared.told = info.size;
   info.read_only = read_only || nbd_is_read_only(h) == 1;
   info.logical_block = block_size(h, LIBNBD_SIZE_MINIMUM, 512);
   info.physical_block = std::max(block_size(h, LIBNBD_SIZE_PREFERRED, 4096), info.logical_block);
@@ -194,7 +250,7 @@ tl::expected<std::unique_ptr<Backend>, Failure> open_patient_nbd(
                              "this is no NBD URI; write nbd://HOST[:PORT]/EXPORT or "
                              "nbd+unix:///EXPORT?socket=PATH");
   }
-  auto handle = connect_nbd(uri);
+  auto handle = connect_nbd(uri, kNbdConnectTimeout);
   if (!handle) {
     return bad_specification(handle.error().error, uri,
                              handle.error().text +

@@ -12,8 +12,6 @@ namespace {
 
 using std::chrono::steady_clock;
 
-constexpr std::chrono::seconds kConnectTimeout{10};
-
 Failure last_failure() {
   const char* const text = nbd_get_error();
   const int error = nbd_get_errno();
@@ -22,7 +20,8 @@ Failure last_failure() {
 
 }  // namespace
 
-tl::expected<NbdHandle, Failure> connect_nbd(const std::string& uri) {
+tl::expected<NbdHandle, Failure> connect_nbd(const std::string& uri,
+                                             std::chrono::seconds patience) {
   NbdHandle handle{nbd_create()};
   if (handle == nullptr) return tl::unexpected(last_failure());
   nbd_handle* const h = handle.get();
@@ -30,7 +29,7 @@ tl::expected<NbdHandle, Failure> connect_nbd(const std::string& uri) {
   nbd_set_pread_initialize(h, false);
   nbd_set_uri_allow_local_file(h, true);  // keys for TLS; the URI is the administrator's
   nbd_add_meta_context(h, LIBNBD_CONTEXT_BASE_ALLOCATION);
-  const auto deadline = steady_clock::now() + kConnectTimeout;
+  const auto deadline = steady_clock::now() + patience;
   if (nbd_aio_connect_uri(h, uri.c_str()) != 0) return tl::unexpected(last_failure());
   while (nbd_aio_is_connecting(h) == 1) {
     const auto left =
@@ -38,7 +37,8 @@ tl::expected<NbdHandle, Failure> connect_nbd(const std::string& uri) {
     const int ready = left > 0 ? nbd_poll(h, static_cast<int>(left)) : 0;
     if (ready < 0) return tl::unexpected(last_failure());
     if (ready == 0) {
-      return tl::unexpected(Failure{ETIMEDOUT, "the server did not answer within 10 seconds"});
+      return tl::unexpected(Failure{ETIMEDOUT, "the server did not answer within " +
+                                                   std::to_string(patience.count()) + " seconds"});
     }
   }
   if (nbd_aio_is_ready(h) != 1) return tl::unexpected(last_failure());

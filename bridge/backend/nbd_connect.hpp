@@ -4,6 +4,7 @@
 
 #include <libnbd.h>
 
+#include <chrono>
 #include <memory>
 #include <string>
 #include <tl/expected.hpp>
@@ -19,11 +20,11 @@ struct CloseNbdHandle {
 };
 using NbdHandle = std::unique_ptr<nbd_handle, CloseNbdHandle>;
 
-/// Connects and negotiates until the export can be used. Blocks for up to 10 s, and longer while a
-/// name is looked up.
+/// Connects and negotiates until the export can be used. Blocks for up to `patience`, and longer
+/// while a name is looked up.
 ///
-/// Errors: a sentence without the URI.
-tl::expected<NbdHandle, Failure> connect_nbd(const std::string& uri);
+/// Errors: a sentence without the URI; ETIMEDOUT, ...
+tl::expected<NbdHandle, Failure> connect_nbd(const std::string& uri, std::chrono::seconds patience);
 
 /// True if nothing from the server is unread, not even the end of the connection.
 bool is_silent(nbd_handle* h);

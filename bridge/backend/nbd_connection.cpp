@@ -43,8 +43,13 @@ bool may_alter(const NbdIo& io) {
   return io.stage != NbdIo::Stage::flush && is_change(io.request->operation);
 }
 
-std::uint64_t inside(const BackendRequest& request, const BackendInfo& info) {
-  return request.offset >= info.size ? 0 : std::min(request.length, info.size - request.offset);
+std::uint64_t inside(const BackendRequest& request, std::uint64_t size) {
+  return request.offset >= size ? 0 : std::min(request.length, size - request.offset);
+}
+
+/// Bytes; 0 when it tells none that can be.
+std::uint64_t told_by(nbd_handle* h) {
+  return static_cast<std::uint64_t>(std::max<std::int64_t>(nbd_get_size(h), 0));
 }
 
 bool is_over(int error) { return error == ENOTCONN; }
@@ -61,7 +66,11 @@ bool is_change(BackendOperation operation) {
 }
 
 NbdConnection::NbdConnection(std::shared_ptr<NbdShared> shared, rtrs::Reactor& home)
-    : shared_{std::move(shared)}, home_{home}, descriptor_{home.io()}, stall_timer_{home.io()} {}
+    : shared_{std::move(shared)},
+      size_{shared_->size},
+      home_{home},
+      descriptor_{home.io()},
+      stall_timer_{home.io()} {}
 
 NbdConnection::~NbdConnection() { home_.forget(*this); }
 
@@ -95,7 +104,8 @@ void NbdConnection::connect() {
     first = std::move(shared_->first);
   }
   // No request was sent, so any event of the socket is the end of the connection.
-  if (first != nullptr && is_silent(first.get())) return use(std::move(first));
+  const bool fits = first != nullptr && told_by(first.get()) == size_;
+  if (fits && is_silent(first.get())) return use(std::move(first));
   state_ = State::connecting;
   // Looking up a name blocks, so all of connecting is done elsewhere.
   if (threads_ == nullptr) threads_ = make_thread_engine(home_);
@@ -103,7 +113,7 @@ void NbdConnection::connect() {
   connecting_.kind = FileOperation::Kind::call;
   connecting_.call = [](FileOperation& operation) -> std::int64_t {
     auto& self = static_cast<Connecting&>(operation);
-    self.result = connect_nbd(self.connection->shared_->uri);
+    self.result = connect_nbd(self.connection->shared_->uri, kNbdConnectTimeout);
     return 0;
   };
   connecting_.done = [](FileOperation& operation, std::int64_t) {
@@ -122,10 +132,14 @@ void NbdConnection::on_connected() {
     return fail_all(waiting_);
   }
   NbdHandle handle = std::move(*connecting_.result);
-  // A server that came back as something else must not be mistaken for the one before.
-  if (nbd_get_size(handle.get()) != static_cast<std::int64_t>(shared_->info.size)) {
-    return lose("its size has changed");
+  // A server that came back as something else must not be mistaken for the one before. One that has
+  // been there all the time may have grown or shrunk.
+  const std::uint64_t told = told_by(handle.get());
+  if (told != size_ && shared_->life != shared_->sized_in_life) {
+    return lose("it has come back with " + std::to_string(told) + " bytes in place of " +
+                std::to_string(size_));
   }
+  if (told == size_) shared_->sized_in_life = shared_->life.load();
   // Clients rely on the abilities that the first connection had.
   const bool flushes = nbd_can_flush(handle.get()) == 1 || !shared_->info.can_flush;
   const bool forces = nbd_can_fua(handle.get()) == 1 || !shared_->native_fua;
@@ -142,6 +156,7 @@ void NbdConnection::log(const std::string& text, rtrs::LogLevel level) const {
 
 void NbdConnection::use(NbdHandle handle) {
   handle_ = std::move(handle);
+  reach_ = std::min(size_, told_by(handle_.get()));
   // One of our own: libnbd closes its one when it notices the end, and a new socket may have the
   // number before we hear of it.
   const int descriptor = fcntl(nbd_aio_get_fd(handle_.get()), F_DUPFD_CLOEXEC, 0);
@@ -194,7 +209,13 @@ void NbdConnection::fail_all(NbdIoList& list) {
 
 // ---- Requests -----------------------------------------------------------------------------------
 
+/// Behind the end of an export that has shrunk.
+bool NbdConnection::is_cut(const BackendRequest& request) const {
+  return request.offset + inside(request, size_) > reach_;
+}
+
 void NbdConnection::issue(NbdIo& io) {
+  if (is_cut(*io.request)) return finish(io, EIO);
   in_flight_.push(io);
   io.in_flight = true;
   changes_ += may_alter(io) ? 1 : 0;
@@ -223,7 +244,7 @@ std::int64_t NbdConnection::send_piece(NbdIo& io) {
   nbd_handle* const h = handle_.get();
   const nbd_completion_callback done{on_completion, &io, nullptr};
   const std::uint64_t offset = request.offset + io.progress;
-  const std::uint64_t left = inside(request, shared_->info) - io.progress;
+  const std::uint64_t left = inside(request, size_) - io.progress;
   const std::uint32_t fua = request.fua && shared_->native_fua ? LIBNBD_CMD_FLAG_FUA : 0;
   const bool payload =
       request.operation == BackendOperation::read || request.operation == BackendOperation::write;
@@ -278,7 +299,7 @@ int NbdConnection::on_extents(void* user, const char* context, std::uint64_t off
   const std::size_t max = std::max<std::size_t>(request.max_extents, 1);
   std::vector<BackendExtent>& extents = *request.extents;
   io.piece = 0;
-  const std::uint64_t end = inside(request, io.connection->shared_->info) - io.progress;
+  const std::uint64_t end = inside(request, io.connection->size_) - io.progress;
   for (std::size_t i = 0; i + 1 < count && io.piece < end; i += 2) {
     const std::uint64_t length = std::min<std::uint64_t>(entries[i], end - io.piece);
     const bool hole = (entries[i + 1] & LIBNBD_STATE_HOLE) != 0;
@@ -304,7 +325,7 @@ void NbdConnection::on_reply(NbdIo& io) {
     return finish_durably(io);
   }
   io.progress += io.piece;
-  const std::uint64_t end = inside(request, shared_->info);
+  const std::uint64_t end = inside(request, size_);
   if (request.operation == BackendOperation::extents) {
     if (io.appended == 0) return finish(io, EIO);
     // A partial answer is allowed. The padding behind the end belongs to the last extent.

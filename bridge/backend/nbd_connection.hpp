@@ -17,10 +17,18 @@
 
 namespace rnbd {
 
+/// Of connections that serve requests.
+inline constexpr std::chrono::seconds kNbdConnectTimeout{10};
+
 /// The state that all connections to one export share.
 struct NbdShared {
   std::string uri;
   BackendInfo info;
+  /// Bytes that clients may use. Grows only while no client has the export open.
+  std::atomic<std::uint64_t> size{0};
+  std::atomic<std::uint64_t> told{0};  ///< bytes, as the server has told last
+  /// The `life` in which `size` was told.
+  std::atomic<std::uint32_t> sized_in_life{1};
   rtrs::Log log;
   bool native_fua = false;
   bool multi_conn = false;
@@ -103,6 +111,11 @@ class NbdConnection final : public std::enable_shared_from_this<NbdConnection>,
   rtrs::Reactor& home() { return home_; }
   /// True when the connection was lost: every request fails from now on. Threads: any.
   bool lost() const { return lost_; }
+  /// True when the export has grown since: the server serves this connection as if it had not.
+  /// Threads: any.
+  bool outgrown() const { return shared_->size > size_; }
+  /// Bytes that its requests may use. Threads: any.
+  std::uint64_t size() const { return size_; }
   /// Starts a request that has an NbdIo in its `scratch`.
   void start(NbdIo& io);
 
@@ -117,6 +130,7 @@ class NbdConnection final : public std::enable_shared_from_this<NbdConnection>,
   void connect();
   void on_connected();
   void use(NbdHandle handle);
+  bool is_cut(const BackendRequest& request) const;
   void issue(NbdIo& io);
   std::int64_t send(NbdIo& io);
   std::int64_t send_piece(NbdIo& io);
@@ -143,6 +157,8 @@ class NbdConnection final : public std::enable_shared_from_this<NbdConnection>,
                         std::uint32_t* entries, std::size_t count, int* error);
 
   std::shared_ptr<NbdShared> shared_;
+  const std::uint64_t size_;  ///< bytes
+  std::uint64_t reach_ = 0;   ///< bytes, as the server told this connection; size_ at most
   rtrs::Reactor& home_;
   State state_ = State::idle;
   std::atomic<bool> lost_{false};  ///< state_ == lost

@@ -19,6 +19,7 @@ class WrapperBackend : public Backend {
 
   const BackendInfo& info() const final { return inner_->info(); }
   std::uint64_t present_size() final { return inner_->present_size(); }
+  DistantSize* distant_size() final { return inner_->distant_size(); }
   std::optional<std::uint64_t> shrunk_to() const final { return inner_->shrunk_to(); }
   Whereabouts whereabouts() const final { return inner_->whereabouts(); }
   std::uint32_t life() const final { return inner_->life(); }

@@ -160,6 +160,14 @@ class ExportCatalogue {
   /// storage that still works stays open, and the export of a lost device has no storage until the
   /// next call. May block as opening does.
   void renew(std::string_view name);
+  /// True if nobody has the export open, and only a question to another server tells whether its
+  /// storage has grown. Never blocks.
+  bool is_size_unsure(std::string_view name) const;
+  /// Asks that server, and takes over a larger size if still nobody has the export open. May block
+  /// as DistantSize::ask() does.
+  ///
+  /// Threads: any, one at a time for each name.
+  void ask_size(std::string_view name);
   /// The reason why a named export has no storage now.
   std::string trouble_of(std::string_view name) const;
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Exports that lose their storage while the server runs: it was taken away, deleted or replaced.
+// And those whose storage may have grown at another server.
 #include <utility>
 
 #include "bridge/protocol/printable.hpp"
@@ -68,6 +69,36 @@ void ExportCatalogue::renew(std::string_view name) {
   lock.unlock();
   if (news)
     say(rtrs::LogLevel::error, "export_lost", "it has no storage any more: " + fresh.error().text);
+}
+
+bool ExportCatalogue::is_size_unsure(std::string_view name) const {
+  const std::lock_guard lock{mutex_};
+  const auto found = named_.find(name);
+  const Storage* const storage = found != named_.end() ? found->second.storage.get() : nullptr;
+  if (storage == nullptr || storage->leases_ > 0) return false;
+  const DistantSize* const size = storage->backend().distant_size();
+  return size != nullptr && size->may_be_asked();
+}
+
+void ExportCatalogue::ask_size(std::string_view name) {
+  if (!is_size_unsure(name)) return;
+  std::unique_lock lock{mutex_};
+  const auto found = named_.find(name);
+  std::shared_ptr<Storage> storage = found != named_.end() ? found->second.storage : nullptr;
+  lock.unlock();
+  DistantSize* const distant = storage != nullptr ? storage->backend().distant_size() : nullptr;
+  if (distant == nullptr) return;
+  const std::uint64_t known = storage->backend().present_size();
+  const auto size = distant->ask();
+  lock.lock();
+  const bool grown = size && storage->leases_ == 0 && distant->take(*size);
+  lock.unlock();
+  storages_.close(std::move(storage));
+  if (!grown || !options_.log) return;
+  const rtrs::LogAbout about{{.event = "export_grown", .device = name}};
+  options_.log(rtrs::LogLevel::info, "export " + in_quotes(name) + ": it has grown to " +
+                                         std::to_string(*size) + " bytes from " +
+                                         std::to_string(known));
 }
 
 std::string ExportCatalogue::trouble_of(std::string_view name) const {

@@ -98,7 +98,16 @@ bool OpenMessages::has_its_share() const {
 // ---- An export ----------------------------------------------------------------------------------
 
 void OpenMessages::open_export(const OpeningPtr& opening) {
-  session_.catalogue.is_stale(opening->name()) ? renew_export(opening) : lease_export(opening);
+  const ExportCatalogue& catalogue = session_.catalogue;
+  if (catalogue.is_stale(opening->name())) return renew_export(opening);
+  catalogue.is_size_unsure(opening->name()) ? ask_size(opening) : lease_export(opening);
+}
+
+/// The size that is known has to do if the other server does not answer.
+void OpenMessages::ask_size(const OpeningPtr& opening) {
+  const auto ask = [known = opening.get()] { known->catalogue.ask_size(known->name()); };
+  steps_.work_for_a_moment(opening, OpenStep::renewing, opening->name(), ask,
+                           [this, opening] { lease_export(opening); });
 }
 
 /// The name may lead to another storage now.

@@ -27,6 +27,7 @@ class OpenMessages {
  private:
   void open_export(const OpeningPtr& opening);
   void renew_export(const OpeningPtr& opening);
+  void ask_size(const OpeningPtr& opening);
   void lease_export(const OpeningPtr& opening);
   void open_file(const OpeningPtr& opening);
   void found(const OpeningPtr& opening);

@@ -9,7 +9,7 @@ namespace rnbd {
 
 enum class OpenStep : std::uint8_t {
   judging,      ///< the reactor decides about the next step; nothing hangs
-  renewing,     ///< a thread looks where the name of its export leads to now
+  renewing,     ///< a thread looks where the name of its export leads to now, or how large that is
   finding,      ///< a thread looks for its file, and opens it
   making_room,  ///< another session may write, and is ended or about to leave
   joining,      ///< likewise, but then the client writes beside others: a machine migrates

@@ -69,6 +69,39 @@ void OpeningSteps::work(const OpeningPtr& opening, OpenStep step, std::string li
   end_reservation(opening, tl::unexpected(directory_hangs(opening->name())));
 }
 
+void OpeningSteps::work_for_a_moment(const OpeningPtr& opening, OpenStep step, std::string line,
+                                     std::function<void()> work, std::function<void()> then) {
+  constexpr auto kMoment = std::chrono::seconds{3};
+  limit(opening);
+  opening->enter(step);
+  const auto waits = std::make_shared<bool>(true);  // the reactor's
+  const auto go_on = [opening, waits, then = std::move(then)] {
+    if (!std::exchange(*waits, false)) return;
+    opening->wait.reset();
+    if (opening->is_late()) return opening->let_go();
+    opening->enter(OpenStep::judging);
+    then();
+  };
+  const Surroundings& surroundings = session_.surroundings;
+  OpenLines& lines = session_.catalogue.lines();
+  if (surroundings.after) {
+    opening->wait = surroundings.after(opening->reactor, kMoment, [&lines, line, waits, go_on] {
+      lines.give_up(line, waits.get());
+      go_on();
+    });
+  }
+  const auto in_line = [&lines, line, work = std::move(work), waits] {
+    attempt(work);
+    lines.end(line);
+  };
+  const auto start = [opening, &lines, line, in_line, go_on] {
+    const Surroundings& where = opening->surroundings;
+    const int lacks = attempt([&] { where.run_blocking(opening->reactor, in_line, go_on); });
+    if (lacks != 0) lines.end(line);  // the moment will be over
+  };
+  if (!lines.begin(line, waits.get(), start)) go_on();
+}
+
 /// The results of the work, if there are any, are not to be trusted.
 void OpeningSteps::give_up(const OpeningPtr& opening) {
   const bool reserved = reserves(opening->step());

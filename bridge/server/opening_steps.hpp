@@ -25,6 +25,10 @@ class OpeningSteps {
   /// with the errno of an exception of `work`.
   void work(const OpeningPtr& opening, OpenStep step, std::string line, std::function<void()> work,
             std::function<void()> then);
+  /// The same for work that is of use, but not needed: `then` runs after 3 s at the latest, also if
+  /// the line hangs, and whatever came of the work.
+  void work_for_a_moment(const OpeningPtr& opening, OpenStep step, std::string line,
+                         std::function<void()> work, std::function<void()> then);
   /// Another session may write to the storage. Its client may be gone and return later. Ends such
   /// sessions or waits for one that leaves, then calls `again`. False: there is no other session to
   /// ask. A returning client takes no right from others, and may find that it must not write.

@@ -1,6 +1,6 @@
 #!/bin/bash
-# Files and block devices that become larger while they are served: who connects next has the new
-# size, and nobody who is connected notices.
+# Files, block devices and exports of other NBD servers that become larger while they are served: who
+# connects next has the new size, and nobody who is connected notices.
 # SPDX-License-Identifier: BSD-3-Clause
 source "${BASH_SOURCE[0]%/*}/lib.sh"
 source "${BASH_SOURCE[0]%/*}/load.sh"
@@ -170,6 +170,87 @@ assert by_name.unpack(">QH")[0] == 8 * M
 PY
 }
 it "rnbd-bridge tells the present size in every INFO, in GO and for EXPORT_NAME" asked_twice
+
+# ---- Behind another NBD server ----------------------------------------------------------------------
+
+# behind_nbd [ARGUMENTS...]: a disk0 of 4 MiB in the file `image`, which another NBD server has, with these
+# filters; attached.
+behind_nbd() {
+  requires_python nbd
+  random_file image 4M
+  cp image before
+  nbdkit_name=inner start_nbdkit "$@"
+  start_server --export "disk0=nbd:$uri"
+  attach disk0 "${quick[@]}"
+  [[ $(nbdinfo --size "$uri") == 4194304 ]]
+}
+
+grows_behind_nbd() {
+  behind_nbd "$@"
+  nbdsh <<<'assert h.pread(4096, 0) == open("before", "rb").read(4096)' # over a connection that stays
+  truncate -s 8M image
+  nbdsh <<'PY'
+MiB = 1 << 20
+assert h.get_size() == 8 * MiB, h.get_size()
+assert h.pread(4 * MiB, 0) == open("before", "rb").read()
+h.pwrite(b"n" * 65536, 4 * MiB - 32768)
+h.pwrite(b"e" * 4096, 8 * MiB - 4096)
+h.flush()
+assert h.pread(65536, 4 * MiB - 32768) == b"n" * 65536
+h.set_strict_mode(0)
+fails_with(errno.EINVAL, h.pread, 512, 8 * MiB)
+PY
+  tail -c 4096 image | cmp - <(yes e | tr -d '\n' | head -c 4096)
+  says server.log 'has grown to 8388608 bytes'
+  stop nbdkit
+  stop server
+}
+it "the export of another NBD server grows while nobody has it open: the next client has all of it" \
+  grows_behind_nbd file image
+it "the same with one connection for all" \
+  grows_behind_nbd --filter=multi-conn file image multi-conn-mode=disable
+
+grows_in_use() {
+  behind_nbd --filter=multi-conn file image multi-conn-mode=disable
+  user
+  works read || fail "cannot read"
+  truncate -s 8M image
+  nbdkit_name=second attach disk0 "${quick[@]}" access=ro
+  [[ $(nbdinfo --size "$uri") == 4194304 ]]
+  works write || fail "cannot write after it has grown"
+  end_user
+  [[ $(nbdinfo --size "$uri") == 8388608 ]]
+  stop second
+  stop nbdkit
+  stop server
+}
+it "an export of another NBD server that grows while somebody has it open keeps its size until then" grows_in_use
+
+stands_still() {
+  behind_nbd file image
+  truncate -s 8M image
+  freeze inner
+  [[ $(nbdinfo --size "$uri") == 4194304 ]]
+  thaw inner
+  nbdsh <<<'assert h.pread(4096, 0) == open("before", "rb").read(4096)'
+  stop nbdkit
+  stop server
+}
+it "who opens the export of an NBD server that stands still is told the size that is known" stands_still
+
+becomes_smaller() {
+  behind_nbd file image
+  truncate -s 1M image
+  nbdsh <<'PY'
+assert h.get_size() == 4 << 20
+assert h.pread(4096, 0) == open("before", "rb").read(4096)
+fails_with(errno.EIO, h.pread, 4096, 2 << 20)
+PY
+  says server.log 'has shrunk to 1048576 bytes from 4194304'
+  stop nbdkit
+  stop server
+}
+it "an export of another NBD server that shrinks keeps its size, and has EIO where it ended" becomes_smaller
 
 # ---- When things break ------------------------------------------------------------------------------
 

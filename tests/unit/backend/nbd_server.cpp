@@ -69,6 +69,12 @@ void NbdServer::kill() {
   child_ = -1;
 }
 
+void NbdServer::freeze() const {
+  int status = 0;
+  REQUIRE(::kill(child_, SIGSTOP) == 0);
+  REQUIRE(waitpid(child_, &status, WUNTRACED) == child_);
+}
+
 NbdServer::~NbdServer() {
   kill();
   unlink(path_.c_str());

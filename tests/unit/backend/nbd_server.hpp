@@ -22,6 +22,8 @@ class NbdServer {
   std::string uri() const { return "nbd+unix:///?socket=" + path_; }
   /// At once, without a farewell, and not before it is gone.
   void kill();
+  /// It answers nothing any more.
+  void freeze() const;
 
  private:
   std::string path_;

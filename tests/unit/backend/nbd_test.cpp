@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
+#include <unistd.h>
+
 #include <cerrno>
 #include <fstream>
 #include <mutex>
@@ -260,6 +262,108 @@ TEST_CASE("nbd: a server that dies gives EIO and a message, and a queue opened l
     start(*queue, request, BackendOperation::write);
     CHECK(wait() == 0);
   }
+}
+
+namespace {
+
+void check_growth(const Arguments& arguments, std::uint64_t other_size) {
+  if (!can_run()) return;
+  const TemporaryFolder folder;
+  const std::string image = folder.file("image", 1 << 20);
+  Arguments with_image = arguments;
+  for (std::string& word : with_image) word = word == "IMAGE" ? image : word;
+  const Served served{with_image};
+  std::vector<std::string> log;
+  const auto backend = must_open(
+      served.server.uri(), {.log = [&](rtrs::LogLevel, const auto& line) { log.push_back(line); }});
+  DistantSize* const distant = backend->distant_size();
+  REQUIRE(distant != nullptr);
+  CHECK(distant->may_be_asked());
+  CHECK(distant->ask() == std::uint64_t{1 << 20});
+  CHECK_FALSE(distant->take(1 << 20));
+  rtrs::Reactor reactor{0};
+  const auto run = [&](BackendQueue& queue, BackendOperation operation, std::uint64_t offset) {
+    struct Job {
+      rtrs::Reactor& reactor;
+      int error = -1;
+    } job{reactor};
+    Bytes data = pattern(4096, offset);
+    BackendRequest request;
+    request.operation = operation;
+    request.offset = offset;
+    request.length = data.size();
+    request.data = data.data();
+    request.context = &job;
+    request.done = [](BackendRequest& finished, int error) {
+      auto& mine = *static_cast<Job*>(finished.context);
+      mine.error = error;
+      mine.reactor.stop();
+    };
+    reactor.io().restart();
+    queue.submit(request);
+    if (job.error == -1) reactor.run();
+    return job.error;
+  };
+  auto queue = backend->open_queue(&reactor);
+  CHECK(run(*queue, BackendOperation::write, 0) == 0);
+  REQUIRE(truncate(image.c_str(), static_cast<off_t>(other_size)) == 0);
+  CHECK(backend->present_size() == 1 << 20);
+  CHECK(distant->ask() == other_size);
+  if (other_size > (1 << 20)) {
+    CHECK(distant->take(other_size));
+    CHECK(backend->present_size() == other_size);
+    CHECK_FALSE(backend->shrunk_to());
+    CHECK(queue->broken());
+    queue = backend->open_queue(&reactor);
+    CHECK_FALSE(queue->broken());
+    CHECK(run(*queue, BackendOperation::write, other_size - 4096) == 0);
+    CHECK(run(*queue, BackendOperation::read, 0) == 0);
+    CHECK(log.empty());
+  } else {
+    CHECK_FALSE(distant->take(other_size));
+    CHECK(backend->present_size() == 1 << 20);
+    CHECK(backend->shrunk_to() == other_size);
+    CHECK_FALSE(queue->broken());
+    const auto next = backend->open_queue(&reactor);  // its own connection, or the same one
+    for (const auto& each : {queue.get(), next.get()}) {
+      CHECK(run(*each, BackendOperation::read, 0) == 0);
+      CHECK(run(*each, BackendOperation::read, other_size) == EIO);
+    }
+    distant->ask();
+    CHECK(log.size() == 1);
+  }
+}
+
+}  // namespace
+
+TEST_CASE("nbd: of an export that has grown a new queue has all") {
+  check_growth({"file", "IMAGE"}, 3 << 20);
+}
+TEST_CASE("nbd, one connection for all: of an export that has grown a new queue has all") {
+  check_growth({"--filter=multi-conn", "file", "IMAGE", "multi-conn-mode=disable"}, 3 << 20);
+}
+TEST_CASE("nbd: an export that has shrunk has EIO where it ended") {
+  check_growth({"file", "IMAGE"}, 1 << 19);
+}
+TEST_CASE("nbd, one connection for all: an export that has shrunk has EIO where it ended") {
+  check_growth({"--filter=multi-conn", "file", "IMAGE", "multi-conn-mode=disable"}, 1 << 19);
+}
+
+TEST_CASE("nbd: an end inside a sector stays where it is") {
+  if (!can_run()) return;
+  const Served served{{"memory", "1000"}};
+  const auto backend = must_open(served.server.uri());
+  CHECK_FALSE(backend->distant_size()->take(2000));
+  CHECK(backend->present_size() == 1000);
+}
+
+TEST_CASE("nbd: a server that does not answer is not asked for its size again and again") {
+  if (!can_run()) return;
+  const Served served{{"memory", "1M"}};
+  const auto backend = must_open(served.server.uri());
+  served.server.freeze();
+  CHECK_FALSE(backend->distant_size()->ask());
+  CHECK_FALSE(backend->distant_size()->may_be_asked());
 }
 
 TEST_CASE("nbd: blocks that RNBD has no room for are refused, not misused") {

@@ -18,6 +18,23 @@
 
 namespace rnbd::test {
 
+/// Another server tells the size of the storage.
+struct FakeDistantSize final : DistantSize {
+  explicit FakeDistantSize(std::function<bool(std::uint64_t)> take_it)
+      : taken{std::move(take_it)} {}
+  bool may_be_asked() const override { return may; }
+  std::optional<std::uint64_t> ask() override {
+    ++questions;
+    return there;
+  }
+  bool take(std::uint64_t size) override { return taken(size); }
+
+  std::function<bool(std::uint64_t)> taken;
+  bool may = true;
+  unsigned questions = 0;
+  std::optional<std::uint64_t> there = {};  ///< none: no answer
+};
+
 /// Storage in a vector that writes down what it was asked for and may hold its answers back.
 class FakeBackend final : public Backend {
  public:
@@ -46,6 +63,16 @@ class FakeBackend final : public Backend {
     present_size_ = size;
   }
   std::optional<std::uint64_t> shrunk_to() const override { return shrunk_to_; }
+  DistantSize* distant_size() override { return distant_.get(); }
+  /// From now on only a question tells the size.
+  FakeDistantSize& be_distant() {
+    distant_ = std::make_unique<FakeDistantSize>([this](std::uint64_t size) {
+      if (size <= present_size_) return false;
+      become(size);
+      return true;
+    });
+    return *distant_;
+  }
   std::unique_ptr<BackendQueue> open_queue(rtrs::Reactor*) override;
 
   /// Answers the oldest request that is held.
@@ -55,6 +82,7 @@ class FakeBackend final : public Backend {
   BackendInfo info_;
   std::uint64_t present_size_ = 0;
   std::optional<std::uint64_t> shrunk_to_ = {};
+  std::unique_ptr<FakeDistantSize> distant_;
   std::vector<std::byte> bytes;
   std::vector<Record> records;
   std::vector<BackendExtent> extents;

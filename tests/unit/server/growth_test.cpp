@@ -96,6 +96,66 @@ TEST_CASE("growth: nothing becomes smaller") {
   CHECK(sectors_at_open(world, world.session()) == kSize / 512);
 }
 
+TEST_CASE("growth: another server is asked for the size when nobody has the device open") {
+  World world;
+  FakeDistantSize& distant = world.disk().be_distant();
+  distant.there = 2 * kSize;
+  auto other = world.make_session("other");
+  SUBCASE("it has grown") {
+    CHECK(sectors_at_open(world, world.session()) == 2 * kSize / 512);
+    distant.there = 3 * kSize;
+    CHECK(sectors_at_open(world, world.session()) == 2 * kSize / 512);
+    CHECK(sectors_at_open(world, *other) == 2 * kSize / 512);
+    CHECK(distant.questions == 1);
+    CHECK(world.close(world.session(), 0).error == 0);
+    CHECK(world.close(*other, 0).error == 0);
+    CHECK(sectors_at_open(world, *other) == 3 * kSize / 512);
+    CHECK(distant.questions == 2);
+  }
+  SUBCASE("it has shrunk") {
+    distant.there = 4096;
+    CHECK(sectors_at_open(world, world.session()) == kSize / 512);
+  }
+  SUBCASE("it does not answer") {
+    distant.there.reset();
+    CHECK(sectors_at_open(world, world.session()) == kSize / 512);
+    CHECK(distant.questions == 1);
+  }
+  SUBCASE("it did not answer lately") {
+    distant.may = false;
+    CHECK(sectors_at_open(world, world.session()) == kSize / 512);
+    CHECK(distant.questions == 0);
+  }
+}
+
+TEST_CASE("growth: an answer for which nobody waits any more is not taken while it is open") {
+  World world;
+  FakeDistantSize& distant = world.disk().be_distant();
+  distant.there = 2 * kSize;
+  std::function<void()> question, moment;
+  world.surroundings.offload = [&](rtrs::Reactor*, std::function<void()> work,
+                                   std::function<void()> then) {
+    question = [work = std::move(work), then = std::move(then)] {
+      work();
+      then();
+    };
+  };
+  world.surroundings.after = [&](rtrs::Reactor*, rtrs::Duration time, std::function<void()> work) {
+    if (time < world.session().facts().open_timeout) moment = std::move(work);
+    return std::make_shared<int>();
+  };
+  const Call& call = world.open(world.session(), "disk", wire::AccessMode::read_only);
+  CHECK(call.finished == 0);
+  REQUIRE(moment);
+  moment();
+  CHECK(call.error == 0);
+  CHECK(call.answer<wire::OpenResponse>().sectors == kSize / 512);
+  question();
+  CHECK(distant.questions == 0);  // another one has it open by then
+  CHECK(device_info(world, world.session()) == kSize);
+  CHECK(call.finished == 1);
+}
+
 TEST_CASE("growth: block status tells of the new part, too") {
   World world;
   sectors_at_open(world, world.session());

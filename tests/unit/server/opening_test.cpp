@@ -177,6 +177,42 @@ TEST_CASE("opening: while a thread looks at a disk its time is limited, and nobo
   }
 }
 
+TEST_CASE("opening: work that is not needed is waited for only a moment") {
+  StepsWorld world;
+  const auto opening = world.begin();
+  unsigned worked = 0, judged = 0;
+  const auto look = [&](const OpeningPtr& it) {
+    world.steps.work_for_a_moment(
+        it, OpenStep::renewing, "line", [&] { ++worked; }, [&] { ++judged; });
+  };
+  look(opening);
+  CHECK(opening->step() == OpenStep::renewing);
+  CHECK(world.limits.size() == 1);
+  SUBCASE("in time") {
+    world.run_jobs();
+    CHECK(worked == 1);
+    CHECK(judged == 1);
+    StepsWorld::fire(world.waits);
+  }
+  SUBCASE("it hangs, and the next one does not wait for it") {
+    StepsWorld::fire(world.waits);
+    CHECK(judged == 1);
+    const auto next = world.begin();
+    look(next);
+    CHECK(judged == 2);
+    CHECK(next->step() == OpenStep::judging);
+    world.run_jobs();
+    CHECK(worked == 1);
+    CHECK(judged == 2);
+    look(world.begin());
+    world.run_jobs();
+    CHECK(worked == 2);
+    CHECK(judged == 3);
+  }
+  CHECK(opening->step() == OpenStep::judging);
+  CHECK(world.errors.empty());
+}
+
 TEST_CASE("opening: what a thread cannot do for want of something is refused with its errno") {
   StepsWorld world;
   std::function<void()> fails;
