@@ -434,10 +434,15 @@ bool is_path_called(const CtlJson& path, const std::string& name) {
   const auto text = [&path](const char* field) {
     return path[field].is_string() ? path[field].get<std::string>() : std::string{};
   };
-  const std::string plain = without_ip(name), to = text("dst_addr"), host = without_port(to);
+  const std::string whole = text("pathname"), to = text("dst_addr"), host = without_port(to);
   const std::string from = text("src_addr"), at = from.empty() ? "" : from + "@";
-  return plain == text("pathname") || plain == to || plain == host ||
-         (!at.empty() && (plain == at + to || plain == at + host));
+  std::string plain = without_ip(name);
+  if (plain == whole) return true;
+  for (const std::string_view transport : {"tcp:", "rdma:"}) {
+    if (whole.starts_with(transport) && plain.starts_with(transport))
+      plain.erase(0, transport.size());
+  }
+  return plain == to || plain == host || (!at.empty() && (plain == at + to || plain == at + host));
 }
 
 }  // namespace rnbd

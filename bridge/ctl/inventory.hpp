@@ -47,7 +47,7 @@ struct CtlInventory {
 CtlInventory take_inventory(const std::vector<CtlReport>& reports,
                             const std::vector<KernelDevice>& kernel_devices, CtlSide side);
 
-/// A path may be called as it is shown, or by its address without transport, source and port.
+/// A path may be called as it is shown, or by its address without transport, source or port.
 bool is_path_called(const CtlJson& path, const std::string& name);
 
 }  // namespace rnbd

@@ -170,11 +170,19 @@ bool is_named(const CtlJson& row, CtlObject object, const std::string& name) {
                              [&](const char* field) { return row[field] == name; });
 }
 
+/// A client's session has its program's name, too, where sessions are asked for: otherwise that is
+/// its device.
+bool is_session_of(const CtlJson& row, const CtlAction& action) {
+  return action.object == CtlObject::session && row["direction"] == "import" &&
+         row["program"] == action.names.front();
+}
+
 std::vector<CtlJson> named(const CtlInventory& inventory, CtlObject object,
-                           const std::string& name) {
+                           const CtlAction& action) {
   std::vector<CtlJson> found;
   for (const CtlJson& row : inventory.of(object)) {
-    if (is_named(row, object, name)) found.push_back(row);
+    if (is_named(row, object, action.names.front()) || is_session_of(row, action))
+      found.push_back(row);
   }
   return found;
 }
@@ -185,7 +193,7 @@ Or<CtlObject> object_named(const CtlAction& action, const CtlInventory& inventor
   std::vector<CtlObject> objects;
   for (const CtlObject object : kObjectsOfList) {
     if (action.object && *action.object != object) continue;
-    if (!named(inventory, object, name).empty()) objects.push_back(object);
+    if (!named(inventory, object, action).empty()) objects.push_back(object);
   }
   if (objects.size() == 1) return objects.front();
   const std::string kind = action.object ? name_of(*action.object) : "device, session or path";
@@ -232,7 +240,7 @@ tl::expected<std::string, std::string> showing(const CtlAction& action,
                                                const CtlInventory& inventory) {
   const auto object = object_named(action, inventory);
   if (!object) return tl::unexpected(object.error());
-  const std::vector<CtlJson> list = named(inventory, *object, action.names.front());
+  const std::vector<CtlJson> list = named(inventory, *object, action);
   const auto columns = columns_of(action, *object, list, /*all=*/true);
   if (!columns) return tl::unexpected(columns.error());
   return action.format == CtlFormat::table ? cards_of(action, *columns, list)

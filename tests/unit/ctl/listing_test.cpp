@@ -337,9 +337,15 @@ TEST_CASE("a device of the kernel is found by all of its names") {
   CHECK(shown("show nbd3 state,program") == "state:    unattended\nprogram:  dead\n");
 }
 
+TEST_CASE("a client's session is found by its program, too, where nothing else can be meant") {
+  CHECK(shown("session show disk0 sessname") == "sessname:  web1@store\n");
+  CHECK(shown("show disk0 devname") == "devname:  nbd0\n");
+}
+
 TEST_CASE("a path is found as commands take it, by its address alone, too") {
-  for (const char* name : {"tcp:10.0.1.2@10.0.1.1:1234,preference=-1", "10.0.1.1:1234", "10.0.1.1",
-                           "10.0.1.2@10.0.1.1", "ip:10.0.1.2@ip:10.0.1.1"}) {
+  for (const char* name :
+       {"tcp:10.0.1.2@10.0.1.1:1234,preference=-1", "10.0.1.1:1234", "10.0.1.1",
+        "10.0.1.2@10.0.1.1", "ip:10.0.1.2@ip:10.0.1.1", "tcp:10.0.1.1", "tcp:10.0.1.1:1234"}) {
     CAPTURE(name);
     CHECK(shown("path show " + std::string{name} + " hostname") == "hostname:  10.0.1.1\n");
   }
