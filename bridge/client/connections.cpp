@@ -60,7 +60,7 @@ tl::expected<std::vector<wire::DirectoryEntry>, Failure> Connections::directory(
 
 std::string Connections::who(const std::string& device, const Interrupt& interrupt) {
   auto session = shared_.get(interrupt);
-  return session ? (*session)->directory().who(device, interrupt) : std::string{};
+  return session ? (*session)->directory().who(device, interrupt).text : std::string{};
 }
 
 tl::expected<std::string, Failure> Connections::default_device(const Interrupt& interrupt) {

@@ -40,7 +40,7 @@ class Connections {
   /// As ServerDirectory::entries().
   tl::expected<std::vector<wire::DirectoryEntry>, Failure> directory(
       const Interrupt& interrupt, std::uint32_t kinds = wire::kDirectoryExports);
-  /// As Session::who().
+  /// The text of ServerDirectory::who().
   std::string who(const std::string& device, const Interrupt& interrupt);
   /// The device for a client that gives no name.
   tl::expected<std::string, Failure> default_device(const Interrupt& interrupt);

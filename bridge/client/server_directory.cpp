@@ -89,12 +89,12 @@ tl::expected<std::vector<wire::ExportName>, Failure> ServerDirectory::exports(
                                      interrupt);
 }
 
-std::string ServerDirectory::who(const std::string& device, const Interrupt& interrupt) const {
-  if (!is_there() || !wire::is_valid_device_name(device)) return "";
+wire::WhoAnswer ServerDirectory::who(const std::string& device, const Interrupt& interrupt) const {
+  if (!is_there() || !wire::is_valid_device_name(device)) return {};
   std::vector<std::byte> answer(sizeof(wire::WhoResponse) + wire::kMaxWho);
   ControlOperation operation{wire::encode_who(device), answer};
-  if (client_.run_control(operation, interrupt) != 0) return "";
-  return wire::decode_who_response(answer).value_or("");
+  if (client_.run_control(operation, interrupt) != 0) return {};
+  return wire::decode_who_response(answer).value_or(wire::WhoAnswer{});
 }
 
 tl::expected<std::vector<wire::DirectoryEntry>, Failure> ServerDirectory::entries(

@@ -45,9 +45,9 @@ class ServerDirectory {
       const rtrs::Interrupt& interrupt) const;
   /// The URI of the device at another server, according to this one; "": unknown.
   std::string referral(const std::string& device, const rtrs::Interrupt& interrupt) const;
-  /// The writer of an export, in the server's words: "'vm1' (10.0.0.5:40312) writes to it". "": no
-  /// writer, or no answer.
-  std::string who(const std::string& device, const rtrs::Interrupt& interrupt) const;
+  /// The writer of an export, in the server's words: "'vm1' (10.0.0.5:40312) writes to it"; or why
+  /// this client may not open it. "": neither, or no answer.
+  wire::WhoAnswer who(const std::string& device, const rtrs::Interrupt& interrupt) const;
 
  private:
   bool is_there() const;

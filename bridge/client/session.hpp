@@ -45,6 +45,11 @@ struct DeviceStatus {
 /// Threads: any; takes no lock.
 const char* describe_error(int error);
 
+/// " (TEXT)" behind a sentence, or "" for no text.
+inline std::string in_brackets(const std::string& text) {
+  return text.empty() ? "" : " (" + text + ")";
+}
+
 /// The reason why no path has a connection; empty while one has.
 std::string trouble_with(const std::vector<rtrs::PathStatus>& paths);
 
@@ -156,9 +161,9 @@ class Session final : public rtrs::RecoveryHandler,
   tl::expected<DeviceGeometry, Failure> look_again(Mapping& mapping, const Interrupt& interrupt);
   Known known_of(const Mapping& mapping) const;
   int claim(Mapping& mapping, const Witness& seen, const Interrupt& interrupt);
-  int refuse_claim(Mapping& mapping, int error, const std::string& holder = {});
-  Failure not_opened(const Mapping& mapping, int error) const;
-  std::string holder_for(int error, const std::string& device, const Interrupt& interrupt);
+  int refuse_claim(Mapping& mapping, int error, const wire::WhoAnswer& reason = {});
+  Failure not_opened(const Mapping& mapping, int error, const wire::WhoAnswer& reason = {}) const;
+  wire::WhoAnswer reason_for(int error, const std::string& device, const Interrupt& interrupt);
   tl::expected<std::shared_ptr<Mapping>, Failure> join(const std::string& device,
                                                        const OpenOptions& options,
                                                        const Interrupt& interrupt, bool& created);

@@ -10,12 +10,14 @@
 namespace rnbd {
 namespace {
 
-std::string refusal_of(const std::string& device, int error) {
+std::string refusal_of(const std::string& device, int error, const wire::WhoAnswer& reason) {
   const std::string what =
       "the server does not let " + in_quotes(device) + " be changed from here: ";
+  if (reason.refused) return what + on_one_line(reason.text);
   switch (error) {
     case EPERM:
-      return what + "another client writes to it; connect anew when that one has left";
+      return what + "another client writes to it; connect anew when that one has left" +
+             in_brackets(on_one_line(reason.text));
     case ESTALE:
       return what + "another client may have written since it was opened; connect anew";
     case EAGAIN:
@@ -56,28 +58,29 @@ int Session::claim(Mapping& mapping, const Witness& seen, const Interrupt& inter
     lock.unlock();
     const auto [error, told] = ask_claim(*client_, mapping.handle, seen, interrupt);
     const bool final = error == EINTR || !alive();
-    const std::string holder = holder_for(error, mapping.name, interrupt);
+    const wire::WhoAnswer reason = reason_for(error, mapping.name, interrupt);
     lock.lock();
     if (table_.is_past(asked_in) && !final) continue;  // the session before may have it
     mapping.claiming = false;
     changed_.notify_all();
-    if (error != 0) return refuse_claim(mapping, error, holder);
+    if (error != 0) return refuse_claim(mapping, error, reason);
     mapping.claim_granted(seen, *told);
     mapping.claim_refusal.clear();
     return 0;
   }
 }
 
-/// For a refusal because of another client: " ('vm1' (10.0.0.5:40312) writes to it)", or "".
-std::string Session::holder_for(int error, const std::string& device, const Interrupt& interrupt) {
-  const std::string holder = error == EPERM ? directory().who(device, interrupt) : "";
-  return holder.empty() ? "" : " (" + on_one_line(holder) + ")";
+/// An errno has no room for the reason of a refusal, so the server is asked for it.
+wire::WhoAnswer Session::reason_for(int error, const std::string& device,
+                                    const Interrupt& interrupt) {
+  if (error != EPERM && error != EACCES) return {};
+  return directory().who(device, interrupt);
 }
 
 /// With the session's lock held. Reports a refusal once, and not for every write.
-int Session::refuse_claim(Mapping& mapping, int error, const std::string& holder) {
+int Session::refuse_claim(Mapping& mapping, int error, const wire::WhoAnswer& reason) {
   if (error == EINTR || error == EIO) return error;
-  std::string refusal = refusal_of(mapping.name, error) + holder;
+  std::string refusal = refusal_of(mapping.name, error, reason);
   if (mapping.claim_refusal != refusal) say(rtrs::LogLevel::error, refusal);
   mapping.claim_refusal = std::move(refusal);
   return error;

@@ -30,16 +30,22 @@ const char* advice_for(int error) {
       return "; its storage fails, or there is no room to record who writes to it (a full state "
              "directory), as the server's log says";
     case EROFS:
-    case EACCES:
       return "; open it ro, or let the server export it for writing";
+    case EACCES:
+      return "; the server may not write to its storage (open it ro, or let the server do so), or "
+             "its operator has evicted this client (rnbd-ctl server readmit lets it in again)";
     default:
       return "";
   }
 }
 
-Failure refused(const std::string& device, wire::AccessMode access, int error) {
+/// A reason of the server takes the place of advice; the names of writers go with it.
+Failure refused(const std::string& device, wire::AccessMode access, int error,
+                const wire::WhoAnswer& reason = {}) {
+  const std::string why = on_one_line(reason.text);
   return {error, "the server cannot open " + in_quotes(device) + " (" + wire::to_string(access) +
-                     "): " + describe_error(error) + advice_for(error)};
+                     "): " + describe_error(error) +
+                     (reason.refused ? "; " + why : advice_for(error) + in_brackets(why))};
 }
 
 Failure in_other_mode(const ClientDevice& device, wire::AccessMode asked) {
@@ -132,9 +138,7 @@ tl::expected<DeviceGeometry, Failure> Session::ask_geometry(Mapping& mapping,
                                                             const Interrupt& interrupt) {
   std::array<std::byte, sizeof(wire::OpenResponse)> answer{};
   if (int error = ask_open(mapping, answer, interrupt); error != 0) {
-    Failure refusal = not_opened(mapping, error);
-    refusal.text += holder_for(error, mapping.name, interrupt);
-    return tl::unexpected(std::move(refusal));
+    return tl::unexpected(not_opened(mapping, error, reason_for(error, mapping.name, interrupt)));
   }
   auto opened = wire::decode<wire::OpenResponse>(answer, wire::MessageType::open_response);
   if (!opened) return tl::unexpected(nonsense_from_server("a malformed answer to OPEN"));
@@ -200,11 +204,12 @@ int Session::ask_open(Mapping& mapping, rtrs::MutableBytes answer, const Interru
   return error;
 }
 
-Failure Session::not_opened(const Mapping& mapping, int error) const {
+Failure Session::not_opened(const Mapping& mapping, int error,
+                            const wire::WhoAnswer& reason) const {
   if (!alive()) return {error, failure()};
   const std::string trouble = error == EIO ? trouble_with(client_->paths()) : "";
   if (!trouble.empty()) return {error, "no path to the server works: " + trouble};
-  return refused(mapping.name, mapping.options.access, error);
+  return refused(mapping.name, mapping.options.access, error, reason);
 }
 
 std::vector<DeviceStatus> Session::devices() const {

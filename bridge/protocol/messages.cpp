@@ -86,9 +86,10 @@ Result<std::string> decode_who(ConstBytes bytes) {
   return name;
 }
 
-std::vector<std::byte> encode_who_response(std::string_view text) {
-  text = text.substr(0, kMaxWho);
+std::vector<std::byte> encode_who_response(const WhoAnswer& answer) {
+  const std::string_view text = std::string_view{answer.text}.substr(0, kMaxWho);
   WhoResponse head;
+  head.flags = answer.refused ? kWhoRefused : std::uint16_t{0};
   head.header = header_of(MessageType::who_response);
   head.length = static_cast<std::uint16_t>(text.size());
   std::vector<std::byte> message;
@@ -97,17 +98,17 @@ std::vector<std::byte> encode_who_response(std::string_view text) {
   return message;
 }
 
-Result<std::string> decode_who_response(ConstBytes bytes) {
+Result<WhoAnswer> decode_who_response(ConstBytes bytes) {
   const auto head = decode<WhoResponse>(bytes, MessageType::who_response);
   if (!head) return tl::unexpected(head.error());
   bytes = bytes.subspan(sizeof(WhoResponse));
   if (head->length > std::min(kMaxWho, bytes.size()))
     return tl::unexpected(DecodeError::bad_length);
-  std::string text;
-  for (const std::byte byte : bytes.first(head->length)) text += static_cast<char>(byte);
-  if (std::any_of(text.begin(), text.end(), is_control))
+  WhoAnswer answer{.refused = (head->flags & kWhoRefused) != 0};
+  for (const std::byte byte : bytes.first(head->length)) answer.text += static_cast<char>(byte);
+  if (std::any_of(answer.text.begin(), answer.text.end(), is_control))
     return tl::unexpected(DecodeError::bad_value);
-  return text;
+  return answer;
 }
 
 std::vector<std::byte> encode_block_status_response(std::span<const Extent> extents) {

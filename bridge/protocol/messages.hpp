@@ -291,11 +291,14 @@ struct Who {
 };
 static_assert(sizeof(Who) == 260 && offsetof(Who, device_name) == 4);
 
+/// WhoResponse::flags.
+inline constexpr std::uint16_t kWhoRefused = 1;  ///< see WhoAnswer
+
 /// Followed by the text, in UTF-8 without control characters. Empty: nobody.
 struct WhoResponse {
   Header header;
   le16 length = 0;  ///< bytes of the text
-  le16 reserved = 0;
+  le16 flags = 0;
 };
 static_assert(sizeof(WhoResponse) == 8 && offsetof(WhoResponse, length) == 4);
 /// Bytes of the text.
@@ -363,10 +366,18 @@ bool is_valid_device_name(std::string_view name);
 Who encode_who(std::string_view device_name);
 /// The name. Errors: too_short, bad_type, bad_name.
 Result<std::string> decode_who(ConstBytes bytes);
+/// The words of a server about the users of an export.
+struct WhoAnswer {
+  std::string text = {};
+  /// The text says why this client may not open it at all, and what helps. Otherwise it names the
+  /// writers.
+  bool refused = false;
+  friend bool operator==(const WhoAnswer&, const WhoAnswer&) = default;
+};
 /// A text that is too long is cut.
-std::vector<std::byte> encode_who_response(std::string_view text);
-/// The text. Errors: too_short, bad_type, bad_length, bad_value (control characters).
-Result<std::string> decode_who_response(ConstBytes bytes);
+std::vector<std::byte> encode_who_response(const WhoAnswer& answer);
+/// Errors: too_short, bad_type, bad_length, bad_value (control characters).
+Result<WhoAnswer> decode_who_response(ConstBytes bytes);
 
 struct OpenRequest {
   AccessMode mode;

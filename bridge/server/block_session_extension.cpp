@@ -49,15 +49,25 @@ void BlockSession::directory(rtrs::ServerRequest& request) {
                                                    message->first, request.data.size()));
 }
 
-/// Answers users with a right on the export. For others the export does not exist.
+/// Answers users with a right on the export. For others the export does not exist. A client that is
+/// out is told so of any name, as by its OPENs.
 void BlockSession::who(rtrs::ServerRequest& request) {
   const auto name = wire::decode_who(request.message);
   if (!name || !request.is_read || request.data.size() < sizeof(wire::WhoResponse) + wire::kMaxWho)
     return finish(request, EINVAL);
-  const auto text = catalogue_.who_has(*name);
-  if (catalogue_.permission(*name, facts_.user()) == Permission::none || !text)
+  const User asking = facts_.user();
+  if (catalogue_.evicted().contains(asking)) {
+    const wire::WhoAnswer out{
+        "the server's operator has evicted this client; what lets it in again, at the server: "
+        "rnbd-ctl server readmit " +
+            who_is(asking),
+        true};
+    return finish_with(request, wire::encode_who_response(out));
+  }
+  const auto answer = catalogue_.who_has(*name);
+  if (catalogue_.permission(*name, asking) == Permission::none || !answer)
     return finish(request, ENOENT);
-  finish_with(request, wire::encode_who_response(*text));
+  finish_with(request, wire::encode_who_response(*answer));
 }
 
 }  // namespace rnbd

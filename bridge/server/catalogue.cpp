@@ -36,14 +36,15 @@ const WriterCount* ExportCatalogue::writers(std::string_view name) const {
   return open ? found->second.storage->writers() : nullptr;
 }
 
-std::optional<std::string> ExportCatalogue::who_has(std::string_view name) const {
+std::optional<wire::WhoAnswer> ExportCatalogue::who_has(std::string_view name) const {
   const std::lock_guard lock{mutex_};
   const auto found = named_.find(name);
   if (found == named_.end() || found->second.storage == nullptr) return std::nullopt;
   const Storage& storage = *found->second.storage;
-  if (storage.writers()->anybody()) return reservations_.in_words(storage.writers());
   const bool is_member = storage.seat() != nullptr && storage.seat()->taken();
-  return is_member ? std::string{kMemberOfMirror} : std::string{};
+  if (is_member) return wire::WhoAnswer{is_member_of_mirror(name), true};
+  if (!storage.writers()->anybody()) return wire::WhoAnswer{};
+  return wire::WhoAnswer{reservations_.in_words(storage.writers())};
 }
 
 // ---- Permission

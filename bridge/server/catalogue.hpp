@@ -192,9 +192,9 @@ class ExportCatalogue {
   /// state directory, so one hanging reservation holds up all.
   OpenLines& lines() { return lines_; }
 
-  /// As ReservationBook::who_writes() for an export; "": no writer. None: there is no such export,
-  /// or it has no storage.
-  std::optional<std::string> who_has(std::string_view name) const;
+  /// As ReservationBook::who_writes() for an export; "": no writer. Of a member of a mirror: that
+  /// it is one. None: there is no such export, or it has no storage.
+  std::optional<wire::WhoAnswer> who_has(std::string_view name) const;
   /// Never blocks.
   ///
   /// Errors: ENOENT, EBUSY (somebody else has its storage), EAGAIN (its storage is not there),

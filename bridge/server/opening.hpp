@@ -75,9 +75,7 @@ class Opening {
 using OpeningPtr = std::shared_ptr<Opening>;
 
 /// For clients that name one of its servers in place of the mirror.
-inline constexpr const char* kMemberOfMirror =
-    "it is a member of a mirror, and only clients of the mirror use it; name all of its servers, "
-    "as rnbd-mirror+tcp://HOST,HOST/DEVICE";
+std::string is_member_of_mirror(std::string_view name);
 
 /// Why a device is not opened, or not claimed.
 Failure refusal_of(const std::string& name, int error);

@@ -29,7 +29,7 @@ Failure unreserved(const std::string& name, const Failure& why) {
 }
 
 Failure member_of_mirror(const std::string& name) {
-  return {EPERM, in_quotes(name) + ": " + kMemberOfMirror};
+  return {EPERM, in_quotes(name) + ": " + is_member_of_mirror(name)};
 }
 
 Failure still_closing(const std::string& name) {

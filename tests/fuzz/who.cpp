@@ -17,9 +17,9 @@ int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
                   "only documented errors");
   }
   if (const auto text = decode_who_response(bytes)) {
-    fuzz::require(text->size() <= kMaxWho, "texts are short");
+    fuzz::require(text->text.size() <= kMaxWho, "texts are short");
     const auto again = decode_who_response(encode_who_response(*text));
-    fuzz::require(again && *again == *text, "texts survive encoding");
+    fuzz::require(again && *again == *text, "answers survive encoding");
   } else {
     fuzz::require(fuzz::failed_with(text, {DecodeError::too_short, DecodeError::bad_type,
                                            DecodeError::bad_length, DecodeError::bad_value}),

@@ -1074,7 +1074,10 @@ evicts() {
   writes_now writer '^fails EIO'
   status_of 0 "${ctl_command[@]}" "$PWD/bridge.control" status
   says said "'disk0' is not what it was: the server's operator has closed it"
-  status_of 1 nbdinfo --size "$uri"
+  LIBNBD_DEBUG=1 status_of 1 nbdinfo --size "$uri" # shows the server's text
+  says said "the server's operator has evicted this client; .*rnbd-ctl server readmit @127.0.0.1"
+  if grep -q 'open it ro' said; then fail "reading would be refused, too"; fi
+  says bridge.log "the server's operator has evicted this client; .*rnbd-ctl server readmit @127.0.0.1"
   wait_for_line server.log 'open refused.*evicted; the command readmit @127.0.0.1 lets it in again'
   status_of 0 "${ctl_command[@]}" "$PWD/control" status
   says said '@127.0.0.1.*vm1.*readmit'

@@ -96,6 +96,22 @@ PYTHON
 }
 it "what is written and zeroed is on every server, and is read from each" plain
 
+# While the mirror is used, and when nobody uses it.
+one_named() {
+  start_members a b
+  face_of_mirror
+  nbdsh <<<'h.pwrite(b"x" * 512, 0)'
+  refuses_plain_client
+  stop nbdkit 10
+  refuses_plain_client
+}
+refuses_plain_client() {
+  refused_client "rnbd+tcp://127.0.0.1:${member_port[a]}/disk0" \
+    "Operation not permitted; it is a member of a mirror.*as rnbd-mirror.tcp://HOST,HOST/disk0"
+  if grep -qE 'open it ro|migration' said; then fail "it says what does not help"; fi
+}
+it "who names one of the servers is told that the disk is a mirror's, and how to attach it" one_named
+
 encrypted() {
   "${ctl_command[@]}" keygen host1 keys.psk --out host1.psk
   member_options=(--tls=require --tls-psk=keys.psk --pull "tls-psk-file=$PWD/host1.psk")

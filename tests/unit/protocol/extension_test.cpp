@@ -196,11 +196,12 @@ TEST_CASE("who: question and answer are written and read byte for byte") {
   CHECK(decode_who(rtrs::wire::bytes_of(nameless)).error() == DecodeError::bad_name);
 
   const Bytes dump = from_hex("0e 80 00 00 03 00 00 00 76 6d 31");
-  CHECK(to_hex(encode_who_response("vm1")) == to_hex(dump));
-  const auto text = decode_who_response(dump);
-  REQUIRE(text);
-  CHECK(*text == "vm1");
-  CHECK(encode_who_response(std::string(5000, 'x')).size() == 8 + kMaxWho);
+  CHECK(to_hex(encode_who_response({"vm1"})) == to_hex(dump));
+  CHECK(*decode_who_response(dump) == WhoAnswer{"vm1"});
+  const Bytes refusal = from_hex("0e 80 00 00 03 00 01 00 76 6d 31");
+  CHECK(to_hex(encode_who_response({"vm1", true})) == to_hex(refusal));
+  CHECK(*decode_who_response(refusal) == WhoAnswer{"vm1", true});
+  CHECK(encode_who_response({std::string(5000, 'x')}).size() == 8 + kMaxWho);
   CHECK(decode_who_response(patched(dump, 0, "0c")).error() == DecodeError::bad_type);
   CHECK(decode_who_response(patched(dump, 4, "04")).error() == DecodeError::bad_length);
   CHECK(decode_who_response(patched(dump, 4, "ff ff")).error() == DecodeError::bad_length);

@@ -97,6 +97,20 @@ TEST_CASE("evicted: an address is one however it is written, and no other one is
   CHECK(who_is({"", "somewhere:1"}) == "@somewhere");
 }
 
+TEST_CASE("evicted: a client that is out is told so, and what lets it in") {
+  World world;
+  world.catalogue.evicted().add({"@127.0.0.1", "vm1", 0});
+  for (const char* name : {"disk", "nothing"}) {
+    const auto told = wire::decode_who_response(
+        world.send(world.session(), wire::encode_who(name), true, room(8 + wire::kMaxWho)).data);
+    REQUIRE(told.has_value());
+    CHECK(told->refused);
+    CHECK(told->text ==
+          "the server's operator has evicted this client; what lets it in again, at the server: "
+          "rnbd-ctl server readmit @127.0.0.1");
+  }
+}
+
 TEST_CASE("evicted: a client that is out opens nothing, neither anew nor again") {
   World world;
   world.catalogue.evicted().add({"@10.0.0.5", "vm1", 0});

@@ -86,11 +86,11 @@ TEST_CASE("extension: to a client that did not negotiate it every message is EIN
 
 TEST_CASE("who: those who may open an export are told who writes to it, and others nothing") {
   World world;
-  CHECK(*wire::decode_who_response(who(world, "disk").data) == "");
+  CHECK(*wire::decode_who_response(who(world, "disk").data) == wire::WhoAnswer{});
   const auto other = world.make_session("vm1");
   world.open(*other, "disk");
   CHECK(*wire::decode_who_response(who(world, "disk").data) ==
-        "'vm1' (127.0.0.1:40000) writes to it");
+        wire::WhoAnswer{"'vm1' (127.0.0.1:40000) writes to it"});
   CHECK(who(world, "disk", 8).error == EINVAL);
   CHECK(who(world, "none").error == ENOENT);
   world.give_to("somebody", "disk");
