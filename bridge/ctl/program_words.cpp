@@ -28,8 +28,9 @@ constexpr ProgramWord kProgramWords[] = {
     {"evict", "SESSION|DEVICE [for TIME] [--force]", CtlSide::server,
      "Ends this session, or those that have the device open; their clients open nothing until "
      "readmit, or for a time. --force: also those that write; they get EIO."},
-    {"readmit", "CLIENT|all", CtlSide::server,
-     "Lets clients in again that were evicted; status tells who is out."},
+    {"readmit", "CLIENT|SESSION|all", CtlSide::server,
+     "Lets clients in again that were evicted, by their name or address, or that of\n"
+     "their session; status tells who is out."},
     {"disconnect", "CLIENT", CtlSide::server,
      "Closes the path that comes from this address; the client may connect it again."},
     {"brick", "[EXPORT]", CtlSide::server,

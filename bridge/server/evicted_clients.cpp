@@ -22,6 +22,31 @@ std::string text_of(const std::vector<EvictedClient>& clients) {
   return text;
 }
 
+/// An address without a port, in the one way to write it.
+std::string normal_address(std::string_view text) {
+  if (text.starts_with('@')) text.remove_prefix(1);
+  const bool bare =
+      text.starts_with('[') ? text.ends_with(']') : std::ranges::count(text, ':') != 1;
+  return '@' + rtrs::normal_host(std::string{text} + (bare ? ":0" : ""));
+}
+
+/// The first kind of name that fits. A session may have had several clients.
+std::vector<EvictedClient> meant_by(std::string_view name, const std::vector<EvictedClient>& all) {
+  if (name == "all") return all;
+  if (name.empty()) return {};
+  const std::string address = normal_address(name);
+  std::vector<EvictedClient> meant;
+  const auto take = [&](const std::string& wanted, std::string EvictedClient::*part) {
+    if (!meant.empty()) return;
+    std::ranges::copy_if(all, std::back_inserter(meant),
+                         [&](const EvictedClient& each) { return each.*part == wanted; });
+  };
+  take(std::string{name}, &EvictedClient::who);
+  take(std::string{name}, &EvictedClient::session);
+  take(address, &EvictedClient::who);
+  return meant;
+}
+
 }  // namespace
 
 std::string who_is(const User& user) {
@@ -54,13 +79,17 @@ tl::expected<void, std::string> EvictedClients::add(EvictedClient client) {
   return save(std::move(next));
 }
 
-tl::expected<bool, std::string> EvictedClients::readmit(std::string_view who) {
+tl::expected<std::vector<EvictedClient>, std::string> EvictedClients::readmit(
+    std::string_view name) {
   const std::lock_guard one_at_a_time{saving_};
   std::vector<EvictedClient> next = all();
-  const auto meant = [&](const EvictedClient& each) { return who == "all" || each.who == who; };
-  if (std::erase_if(next, meant) == 0) return false;
+  std::vector<EvictedClient> meant = meant_by(name, next);
+  if (meant.empty()) return meant;
+  std::erase_if(next, [&](const EvictedClient& each) {
+    return std::ranges::find(meant, each) != meant.end();
+  });
   if (auto saved = save(std::move(next)); !saved) return tl::unexpected(saved.error());
-  return true;
+  return meant;
 }
 
 /// It is so from now on, also if it cannot be kept.

@@ -46,10 +46,12 @@ class EvictedClients {
   ///
   /// Errors: the obstacle to keeping that; it is out all the same.
   tl::expected<void, std::string> add(EvictedClient client);
-  /// Lets a client in again, or all of them for "all".
+  /// Lets clients in again, all of them for "all". Else the one of this name or `@` address is
+  /// meant, or else those whose sessions were called so. Or else the one of this address, without
+  /// `@` or with a port.
   ///
-  /// Errors: the obstacle to keeping that. False: that client is not out.
-  tl::expected<bool, std::string> readmit(std::string_view who);
+  /// Errors: the obstacle to keeping that. Empty: nobody of that name is out.
+  tl::expected<std::vector<EvictedClient>, std::string> readmit(std::string_view name);
   bool contains(const User& user) const;
   std::vector<EvictedClient> all() const;
 

@@ -1082,14 +1082,19 @@ evicts() {
   status_of 0 "${ctl_command[@]}" "$PWD/control" status
   says said '@127.0.0.1.*vm1.*readmit'
   status_of 1 "${ctl_command[@]}" "$PWD/control" readmit host1
-  says said "'host1' is not out"
-  status_of 0 "${ctl_command[@]}" "$PWD/control" readmit @127.0.0.1
+  says said "'host1' is not out; @127.0.0.1 .session 'vm1'. is"
+  status_of 0 "${ctl_command[@]}" "$PWD/control" readmit "$readmit_as"
   nbdsh <<<'h.pwrite(b"3" * 512, 0)'
   kill -USR1 "${pid[writer]}"
   eventually 60 counts writer '^fails EIO' 2
   [[ $(head -c 1 image) == 3 ]] || fail "who was evicted has written"
 }
+readmit_as=@127.0.0.1
 it "evict ends a session for good: what it had open is EIO, and it is out until it is let in" evicts
+readmit_as=127.0.0.1
+it "readmit takes an address without its @" evicts
+readmit_as=vm1
+it "readmit takes the name of the session that was evicted" evicts
 
 evicts_away() {
   requires_python nbd

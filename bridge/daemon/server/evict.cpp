@@ -170,13 +170,22 @@ Answer evict(rtrs::Server& server, ExportCatalogue& catalogue, const Order& orde
   return Json{{"sessions_ended", std::move(ended)}, {"evicted", std::move(out)}};
 }
 
-Answer readmit(ExportCatalogue& catalogue, const std::string& who) {
-  const auto was_out = catalogue.evicted().readmit(who);
-  if (!was_out) return failure(EIO, was_out.error());
-  if (!*was_out && who != "all") {
-    return failure(ENOENT, in_quotes(who) + " is not out; `status` tells who is, as evicted");
-  }
-  log_function()(rtrs::LogLevel::info, "let in again by command: " + who);
+/// "; @10.0.0.5 (session 'vm1') is"
+std::string who_is_out(const EvictedClients& clients) {
+  const std::vector<EvictedClient> out = clients.all();
+  std::string text;
+  for (const EvictedClient& each : out)
+    text += (text.empty() ? "; " : ", ") + each.who + " (session " + in_quotes(each.session) + ")";
+  return out.empty() ? ", and nobody else is" : text + (out.size() == 1 ? " is" : " are");
+}
+
+Answer readmit(ExportCatalogue& catalogue, const std::string& name) {
+  const auto let_in = catalogue.evicted().readmit(name);
+  if (!let_in) return failure(EIO, let_in.error());
+  if (let_in->empty() && name != "all")
+    return failure(ENOENT, in_quotes(name) + " is not out" + who_is_out(catalogue.evicted()));
+  for (const EvictedClient& each : *let_in)
+    log_function()(rtrs::LogLevel::info, "let in again by command: " + each.who);
   return Json::object();
 }
 
@@ -254,7 +263,7 @@ std::vector<ControlCommand> eviction_commands(rtrs::Server& server, ExportCatalo
          const auto order = order_in(argument);
          return order ? evict(server, catalogue, *order) : tl::unexpected(order.error());
        }},
-      {"readmit", "CLIENT|all", "let clients in again that were evicted",
+      {"readmit", "CLIENT|SESSION|all", "let clients in again that were evicted",
        [&](const std::string& argument) { return readmit(catalogue, argument); }},
       {"disconnect", "CLIENT",
        "close the path that comes from this address; the client may connect it again",

@@ -42,13 +42,13 @@ TEST_CASE("evicted: a client is out until it is let in or its time is over, othe
     CHECK(out.all().size() == 1);
   }
   SUBCASE("it is let in") {
-    CHECK(out.readmit("host1") == true);
+    CHECK(out.readmit("host1")->size() == 1);
     CHECK_FALSE(out.contains(proven));
     CHECK(out.contains(address));
-    CHECK(out.readmit("host1") == false);
+    CHECK(out.readmit("host1")->empty());
   }
   SUBCASE("all are let in") {
-    CHECK(out.readmit("all") == true);
+    CHECK(out.readmit("all")->size() == 2);
     CHECK(out.all().empty());
     CHECK(kept.empty());
   }
@@ -95,6 +95,28 @@ TEST_CASE("evicted: an address is one however it is written, and no other one is
   CHECK_FALSE(out.contains({"", "[fd00:0:0:1::7]:40000"}));
   CHECK_FALSE(out.contains({"host1", "[fd00::7]:40000"}));
   CHECK(who_is({"", "somewhere:1"}) == "@somewhere");
+}
+
+TEST_CASE("evicted: a client is let in by each name that people have for it") {
+  const EvictedClient v4{"@10.0.0.5", "vm1"}, v6{"@[fd00::7]", "vm1"}, key{"host1", "vm2"},
+      elsewhere{"@10.0.0.9", "host1"};
+  const auto let_in = [&](const char* name) {
+    EvictedClients out;
+    for (const EvictedClient& each : {v4, v6, key, elsewhere}) REQUIRE(out.add(each).has_value());
+    const auto in = out.readmit(name);
+    REQUIRE(in.has_value());
+    CHECK(out.all().size() + in->size() == 4);
+    return *in;
+  };
+  using Clients = std::vector<EvictedClient>;
+  for (const char* name : {"@10.0.0.5", "10.0.0.5", "10.0.0.5:40312", "@::ffff:10.0.0.5"})
+    CHECK(let_in(name) == Clients{v4});
+  for (const char* name : {"@[fd00::7]", "[fd00::7]", "fd00::7", "fd00:0::7", "[fd00::7]:40312"})
+    CHECK(let_in(name) == Clients{v6});
+  CHECK(let_in("vm1") == Clients{v4, v6});
+  CHECK(let_in("vm2") == Clients{key});
+  CHECK(let_in("host1") == Clients{key});  // a name that was proven comes before one that was not
+  for (const char* name : {"10.0.0.50", "vm", "@host1", "", "disk0"}) CHECK(let_in(name).empty());
 }
 
 TEST_CASE("evicted: a client that is out is told so, and what lets it in") {
