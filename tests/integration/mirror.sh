@@ -688,6 +688,34 @@ both_die() {
 }
 it_plugin "a server and the client may be killed together" both_die
 
+# Where the server was, somebody takes connections and ends them: each is an attempt.
+away_for_long() {
+  start_members a b
+  face_of_mirror connect-timeout=1s "control=$PWD/control"
+  nbdsh <<<'h.pwrite(b"1" * 65536, 0, nbd.CMD_FLAG_FUA)'
+  kill_hard b
+  spawn nobody /usr/bin/python3 -c '
+import socket, sys
+server = socket.create_server(("127.0.0.1", int(sys.argv[1])))
+for attempt in range(1, 1 << 30):
+    server.accept()[0].close()
+    if attempt == 40:
+        open("often", "w").close()' "${member_port[b]}"
+  eventually 60 test -e often
+  kill_hard nobody
+  start_member b
+  eventually 60 all_in_step
+  stop nbdkit 10
+  grep "member 127.0.0.1:${member_port[b]}: " nbdkit.log >about_b
+  cat about_b
+  local lines
+  lines=$(grep -c "during the handshake" about_b)
+  ((lines == 1)) || fail "$lines lines tell of the attempts to reach it"
+  says about_b "path to 127.0.0.1:${member_port[b]} is up"
+  same a b
+}
+it_plugin "a server that is away for long is told once, and so is its return" away_for_long
+
 # The first client stands still, another one writes, and the first one goes on.
 superseded() {
   start_members a b

@@ -4,6 +4,9 @@
 #include <algorithm>
 #include <utility>
 
+#include "rdma/log_about.hpp"
+#include "rdma/path_list.hpp"
+
 namespace rnbd::mirror {
 namespace {
 
@@ -83,12 +86,26 @@ std::string MemberLink::trouble() const {
   return trouble_;
 }
 
-/// Said once for each reason.
 void MemberLink::set_trouble(const std::string& trouble) {
   const std::lock_guard lock{mutex_};
   if (trouble == trouble_) return;
   trouble_ = trouble;
-  if (!trouble.empty() && log_) with_name(log_, *config_)(rtrs::LogLevel::warning, trouble);
+  if (!log_) return;
+  const rtrs::Log say = with_name(log_, *config_);
+  if (!trouble.empty()) return say(rtrs::LogLevel::warning, trouble);
+  if (quiet_ == nullptr || !quiet_->exchange(false)) return;
+  const std::string path = rtrs::to_string(config_->paths.front());
+  const rtrs::LogAbout about{{.event = "path_up", .path = path}};
+  say(rtrs::LogLevel::warning, "path to " + host_and_port(config_->paths.front()) + " is up");
+}
+
+/// A session that a failed attempt made, or that cannot be a member, is one of many.
+rtrs::Log MemberLink::log_of_attempt(const ClientConfig& config, Quiet quiet) const {
+  const rtrs::Log log = with_name(log_, config);
+  if (!log) return log;
+  return [log, quiet = std::move(quiet)](rtrs::LogLevel level, const std::string& text) {
+    if (!*quiet) log(level, text);
+  };
 }
 
 SessionStatus MemberLink::status() const {
@@ -147,11 +164,13 @@ std::unique_ptr<OpenMember> MemberLink::connect() {
   };
   member->config = config();
   const ClientConfig& config = *member->config;
-  member->shared = std::make_shared<SharedSession>(config, with_name(log_, config));
+  const auto quiet = std::make_shared<std::atomic<bool>>(!trouble().empty());
+  member->shared = std::make_shared<SharedSession>(config, log_of_attempt(config, quiet));
   {
     const std::lock_guard lock{mutex_};
     tried_ = member->config;
     shared_ = member->shared;
+    quiet_ = quiet;
   }
   auto session = member->shared->get(interrupt);
   if (!session) return fail(session.error().text);

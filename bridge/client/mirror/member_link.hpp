@@ -2,6 +2,7 @@
 // The connection to one member of a mirror. It makes a session, and a new one after each end.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <functional>
@@ -53,14 +54,17 @@ class MemberLink {
   std::shared_ptr<const ClientConfig> config() const;
   /// `host:port`
   std::string server() const;
-  /// The reason why it is not open; "" = it is open, or was not tried yet.
+  /// The reason why it is no member; "" = it is one, or was not tried yet.
   std::string trouble() const;
+  /// Says each reason once. Attempts to reach the server say nothing while there is one.
   void set_trouble(const std::string& trouble);
   SessionStatus status() const;
 
  private:
   using Clock = std::chrono::steady_clock;
+  using Quiet = std::shared_ptr<std::atomic<bool>>;  ///< true: the session's lines are not said
 
+  rtrs::Log log_of_attempt(const ClientConfig& config, Quiet quiet) const;
   void run();
   std::unique_ptr<OpenMember> connect();
   std::string complaint(const OpenMember& member) const;
@@ -75,6 +79,7 @@ class MemberLink {
   bool leaving_ = false;
   std::shared_ptr<const ClientConfig> tried_;       ///< of the newest attempt
   std::shared_ptr<SharedSession> shared_;           ///< likewise
+  Quiet quiet_;                                     ///< likewise
   std::vector<std::unique_ptr<OpenMember>> ended_;  ///< to be closed
   std::string trouble_;
   Clock::time_point opened_{};
