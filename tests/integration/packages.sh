@@ -74,6 +74,7 @@ rnbd-bridge usr/sbin/rnbd-bridge
 rnbd-bridge lib/systemd/system/rnbd-bridge@.service
 rnbd-bridge lib/systemd/system/rnbd-map@.service
 rnbd-bridge usr/lib/udev/rules.d/60-rnbd.rules
+rnbd-bridge etc/needrestart/conf.d/rnbd-bridge.conf
 rnbd-ctl usr/sbin/rnbd-ctl
 rnbd-ctl usr/share/bash-completion/completions/rnbd-ctl
 nbdkit-plugin-rnbd usr/lib/.*/nbdkit/plugins/nbdkit-rnbd-plugin.so
@@ -123,6 +124,59 @@ scripts() {
   fi
 }
 it "an upgrade restarts the server, and leaves bridges alone" scripts
+
+# As needrestart reads it: with its hash, and a pattern for each name.
+needrestart() {
+  packages
+  requires perl
+  dpkg-deb -x "$work_dir"/packages/rnbd-bridge_*.deb root
+  perl -we '
+    use strict;
+    our %nrconf = (override_rc => {qr(^dbus) => 0});
+    do "./root/etc/needrestart/conf.d/rnbd-bridge.conf" or die $@ || $!;
+    for my $unit (map { "$_.service" } qw(rnbd-bridge@disk0 rnbd-map@disk0 rnbd-server dbus)) {
+      my $alone = grep { $unit =~ /$_/ } keys %{$nrconf{override_rc}};
+      print "$unit ", $alone ? "left alone" : "restarted", "\n";
+    }' >said
+  cat said
+  [[ $(<said) == "rnbd-bridge@disk0.service left alone
+rnbd-map@disk0.service restarted
+rnbd-server.service restarted
+dbus.service left alone" ]] || fail "needrestart does otherwise"
+}
+it "after an upgrade of libraries needrestart leaves bridges with NBD clients alone" needrestart
+
+purged() {
+  packages
+  ((EUID == 0)) || skip "only root makes namespaces with a root of their own"
+  unshare --mount true 2>/dev/null || skip "this machine allows no mount namespaces"
+  # shellcheck disable=SC2016 # the inner shell's
+  on_clean_root bash -euc '
+    dpkg -i /run/packages/rnbd-{server,bridge,ctl}_*.deb >/tmp/dpkg.log 2>&1 || { cat /tmp/dpkg.log; exit 1; }
+    state=/var/lib/rnbd
+    mkdir -p "$state" /etc/rnbd/map.d /etc/systemd/system/multi-user.target.wants
+    truncate -s 1M "$state/own.img"
+    timeout -s TERM 2 rnbd-server --listen tcp:127.0.0.1:0 --state-directory "$state" --export "disk0=$state/own.img" || true
+    test -e "$state/server-id"
+    touch "$state/evicted" "$state/members/00" /etc/rnbd/map.d/disk0.{conf,psk} /etc/rnbd/keys.psk
+    ln -s /lib/systemd/system/rnbd-map@.service /etc/systemd/system/multi-user.target.wants/rnbd-map@disk0.service
+    dpkg -r rnbd-server rnbd-bridge >>/tmp/dpkg.log 2>&1
+    test -e "$state/server-id"
+    test -e /etc/rnbd/map.d/disk0.conf
+    dpkg -P rnbd-server rnbd-bridge >>/tmp/dpkg.log 2>&1 || { cat /tmp/dpkg.log; exit 1; }
+    find "$state" /etc/rnbd /etc/needrestart /etc/systemd/system/multi-user.target.wants/rnbd* 2>/dev/null | sort
+    getent passwd rnbd' >left || { cat left; fail "they are not purged"; }
+  cat left
+  grep -v '^rnbd:' left >files
+  [[ $(<files) == "/etc/rnbd
+/etc/rnbd/keys.psk
+/etc/rnbd/map.d
+/etc/rnbd/map.d/disk0.psk
+/var/lib/rnbd
+/var/lib/rnbd/own.img" ]] || fail "other files are left"
+  says left '^rnbd:'
+}
+it "purged packages leave images, keys and the user, and nothing that they have made" purged
 
 hardened() {
   packages
