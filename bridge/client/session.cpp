@@ -54,6 +54,11 @@ Failure nonsense_from_server(const std::string& what) {
 }
 
 const char* describe_error(int error) {
+  if (error == EMSGSIZE) {
+    return "Message too long: the request has more data than the session takes, which "
+           "--max-io-size of rnbd-server limits (max_io_size in `rnbd-ctl SOCKET status`); connect "
+           "anew";
+  }
   const char* text = strerrordesc_np(error);
   return text != nullptr ? text : "Unknown error";
 }

@@ -85,8 +85,9 @@ const char* rtrs_strerror(int error) {
     case EHOSTUNREACH:
       return "no path to the server worked in time: not carried out";
     case EMSGSIZE:
-      return "the message is longer than 240 bytes, the data are more than the server takes, or "
-             "the answer is longer than the room for it";
+      return "the message is longer than 240 bytes, the data are more than the server takes "
+             "(max_request_size of its options), or the answer is longer than the room for it (in "
+             "of the call)";
     case ENOBUFS:
       return "the server has no memory for so large a request now";
     default:

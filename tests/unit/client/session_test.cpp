@@ -26,6 +26,12 @@ TEST_CASE("a server that does not know RNBD is told apart") {
   }
 }
 
+TEST_CASE("a request that is too large is told with what limits it") {
+  const std::string text = describe_error(EMSGSIZE);
+  CHECK(text.find("more data than the session takes") != std::string::npos);
+  CHECK(text.find("--max-io-size") != std::string::npos);
+}
+
 TEST_CASE("a device opened twice in one session is one mapping, closed by its last user") {
   World world;
   auto first = world.session->open("disk0", {}, {});

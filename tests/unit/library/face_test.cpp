@@ -311,6 +311,7 @@ TEST_CASE("errors are numbers and sentences") {
   REQUIRE_FALSE(length);
   CHECK(length.code() == EMSGSIZE);
   CHECK(length.error().text == rtrs_strerror(EMSGSIZE));
+  CHECK(length.error().text.find("max_request_size") != std::string::npos);
   const auto nobody = rtrs::Client::connect("nowhere");
   REQUIRE_FALSE(nobody);
   CHECK(nobody.code() == EINVAL);
