@@ -18,6 +18,9 @@ namespace {
 /// Nagios waits for 10 s. There may be a second question, to a mirror.
 constexpr std::chrono::seconds kCheckPatience{4};
 
+/// Programs of monitoring look every few minutes, and people look at what these tell.
+constexpr std::chrono::minutes kRecent{15};
+
 struct Finding {
   CtlHealth health;
   std::string kind, name, text;
@@ -375,6 +378,7 @@ class Examiner {
                (serves ? trouble
                        : "it waits for its storage" + (trouble.empty() ? "" : ": " + trouble)));
     }
+    examine_failures(report, exports);
     count_clients(report.status, all, exports);
     if (!all) return;
     examine_listeners(report);
@@ -382,6 +386,22 @@ class Examiner {
     for (const char* part : {"search_path", "certificates"}) {
       const std::string trouble = text_at(report.status, part);
       if (!trouble.empty()) find(CtlHealth::warning, part, program, trouble);
+    }
+  }
+
+  /// A storage that fails may do so again, or has lost data: its clients were told, but nobody
+  /// else.
+  void examine_failures(const CtlReport& report, const std::set<std::string>& exports) {
+    for (const CtlJson& each : list_at(report.status, "last_failures")) {
+      const std::string name = text_at(each, "failed");
+      const std::uint64_t ago = number_at(each, "seconds_ago");
+      const bool recent = ago < std::uint64_t{std::chrono::seconds{kRecent}.count()};
+      // Files of the search path have no row.
+      if (!recent || (!exports.contains(name) && !is_meant({name, report.program.name}))) continue;
+      find(CtlHealth::warning, "export", name,
+           which_server(report) + "its storage failed a " + text_at(each, "operation") + " with " +
+               text_at(each, "errno") + " " + std::to_string(ago) + " s ago, at " +
+               text_at(each, "at") + "; see to it, and to the log of the server");
     }
   }
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <ctime>
 
 namespace rnbd {
 namespace {
@@ -58,6 +59,14 @@ std::size_t place_of_metered_error(int error) {
   return kErrors.size() - 1;
 }
 
+/// A request that makes no sense, for example, is no failure of the storage.
+void Meter::failed(MeteredOperation operation, int error) {
+  errors_[place_of_metered_error(error)].add();
+  if (error != EIO && error != ENOSPC) return;
+  const StorageFailure failure{std::time(nullptr), operation, error};
+  last_failure_.store(failure.packed(), std::memory_order_relaxed);
+}
+
 void MeterReading::add(const Meter& meter) {
   for (std::size_t i = 0; i < kMeteredOperations; ++i) {
     const Meter::Operations& from = meter.operations(static_cast<MeteredOperation>(i));
@@ -76,6 +85,8 @@ void MeterReading::add(const Meter& meter) {
   for (std::size_t place = 0; place < kMeteredErrors; ++place) {
     errors[place] += meter.errors(place);
   }
+  const StorageFailure failure = meter.last_failure();
+  if (failure.at > last_failure.at) last_failure = failure;
 }
 
 std::shared_ptr<Meter> MeterBook::meter(const std::string& name, const void* writer) {

@@ -75,6 +75,22 @@ inline constexpr std::size_t kMeteredErrors = 10;
 const char* name_of_metered_error(std::size_t place);
 std::size_t place_of_metered_error(int error);
 
+/// A failure of storage, in one word of memory.
+struct StorageFailure {
+  std::int64_t at = 0;  ///< Units: seconds since 1970. 0: there was none
+  MeteredOperation operation = MeteredOperation::other;
+  int error = 0;  ///< errno: EIO or ENOSPC
+
+  std::uint64_t packed() const {
+    return static_cast<std::uint64_t>(at) << 24 | static_cast<std::uint64_t>(operation) << 16 |
+           static_cast<std::uint16_t>(error);
+  }
+  static StorageFailure unpacked(std::uint64_t word) {
+    return {static_cast<std::int64_t>(word >> 24), static_cast<MeteredOperation>(word >> 16 & 0xFF),
+            static_cast<int>(word & 0xFFFF)};
+  }
+};
+
 /// Counts the work of one thread with an export or a device. It is aligned, so that no two meters
 /// share a cache line.
 ///
@@ -105,7 +121,7 @@ class alignas(64) Meter {
     if (error == 0) {
       counts.bytes.add(bytes);
     } else {
-      errors_[place_of_metered_error(error)].add();
+      failed(operation, error);
     }
     if (nanoseconds != 0) counts.latency.add(nanoseconds);
   }
@@ -114,14 +130,20 @@ class alignas(64) Meter {
     return operations_[static_cast<std::size_t>(operation)];
   }
   std::uint64_t errors(std::size_t place) const { return errors_[place].get(); }
+  /// The newest one.
+  StorageFailure last_failure() const {
+    return StorageFailure::unpacked(last_failure_.load(std::memory_order_relaxed));
+  }
 
  private:
+  void failed(MeteredOperation operation, int error);
   Operations& at(MeteredOperation operation) {
     return operations_[static_cast<std::size_t>(operation)];
   }
 
   std::array<Operations, kMeteredOperations> operations_;
   std::array<Counter, kMeteredErrors> errors_;
+  std::atomic<std::uint64_t> last_failure_{0};  ///< packed
 };
 
 /// The sum of several meters.
@@ -136,6 +158,7 @@ struct MeterReading {
   std::array<Operations, kMeteredOperations> operations{};
   std::array<std::uint64_t, kMeteredErrors> errors{};
   std::uint64_t in_flight = 0;
+  StorageFailure last_failure{};
 
   void add(const Meter& meter);
   const Operations& of(MeteredOperation operation) const {

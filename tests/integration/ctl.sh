@@ -620,6 +620,29 @@ counts_clients() {
 nobody_comes() { [[ $(ctl server check | head -n 1) == "RNBD OK - 0 sessions, 0 of 0 paths up, 0 devices, 2 exports "* ]]; }
 it "check of a server counts the sessions that write to it, and none when they have gone" counts_clients
 
+storage_failed() {
+  mkdir -p "$root/run/rnbd-server" "$root/sys/block"
+  start_server --export "disk0=fault:write-enospc=1:memory:1M" --export vol1=memory:1M \
+    --control "$PWD/root/run/rnbd-server/control"
+  attach disk0
+  status_of 0 "${ctl_command[@]}" --root "$root" server check
+  nbdsh <<'PYTHON'
+try:
+    h.pwrite(b"x" * 512, 0)
+    raise SystemExit("it has written")
+except nbd.Error as error:
+    assert error.errno == "ENOSPC", error
+PYTHON
+  status_of 1 "${ctl_command[@]}" --root "$root" server check
+  says said "^WARNING: export disk0: its storage failed a write with ENOSPC [0-9]+ s ago, at 20[0-9-]+T[0-9:]+Z; see "
+  status_of 1 "${ctl_command[@]}" --root "$root" check disk0
+  status_of 0 "${ctl_command[@]}" --root "$root" check vol1
+  status_of 0 "${ctl_command[@]}" "$PWD/$root/run/rnbd-server/control" status
+  says said '^FAILED +OPERATION +ERRNO +AT '
+  says said '^disk0 +write +ENOSPC '
+}
+it "check warns of storage that has failed a short while ago" storage_failed
+
 # Further clients would be turned away.
 little_room() {
   mkdir -p root/run/rnbd

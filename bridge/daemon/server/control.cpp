@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstring>
+#include <ctime>
 #include <iterator>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -91,8 +93,23 @@ Json status_of_listeners(const std::vector<rtrs::ListenerStatus>& listeners) {
   return all;
 }
 
-Json status(rtrs::Server& server, const ExportCatalogue& catalogue, Limits of_sessions,
-            unsigned max_sessions) {
+/// The newest failure of each storage that has failed in this life of the server.
+Json status_of_failures(const MeterBook& meters) {
+  Json all = Json::array();
+  for (const auto& [name, reading] : meters.read()) {
+    const StorageFailure& last = reading.last_failure;
+    if (last.at == 0) continue;
+    all.push_back({{"failed", name},
+                   {"operation", to_string(last.operation)},
+                   {"errno", strerrorname_np(last.error)},
+                   {"at", utc_text(last.at)},
+                   {"seconds_ago", std::max<std::int64_t>(0, std::time(nullptr) - last.at)}});
+  }
+  return all;
+}
+
+Json status(rtrs::Server& server, const ExportCatalogue& catalogue, const MeterBook& meters,
+            Limits of_sessions, unsigned max_sessions) {
   // Read the sessions first: their paths name listeners, and the list of these only grows.
   const auto sessions = server.sessions();
   const auto listeners = server.listeners();
@@ -109,6 +126,7 @@ Json status(rtrs::Server& server, const ExportCatalogue& catalogue, Limits of_se
   answer["exports"] = status_of_exports(catalogue);
   add_directions(catalogue.directions(), answer);
   if (Json out = status_of_evicted(catalogue.evicted()); !out.empty()) answer["evicted"] = out;
+  if (Json failed = status_of_failures(meters); !failed.empty()) answer["last_failures"] = failed;
   for (const char* name : {"sessions", "paths", "devices"}) answer[name] = Json::array();
   for (const auto& session : sessions) {
     const rtrs::Identity& user = session.identity;
@@ -170,12 +188,12 @@ tl::expected<Json, rtrs::Failure> change_access(rtrs::Server& server, const std:
 }  // namespace
 
 std::vector<ControlCommand> server_commands(rtrs::Server& server, const ExportCatalogue& catalogue,
-                                            const BlockServer& handler, Reloader& reloader,
-                                            unsigned max_sessions) {
+                                            const BlockServer& handler, const MeterBook& meters,
+                                            Reloader& reloader, unsigned max_sessions) {
   return {{"status", "",
            "listeners, exports, sessions with their paths and devices, memory of requests",
            [&, max_sessions](const std::string&) -> tl::expected<Json, rtrs::Failure> {
-             return status(server, catalogue, handler.session_limits(), max_sessions);
+             return status(server, catalogue, meters, handler.session_limits(), max_sessions);
            },
            /*for_readers=*/true},
           {"access", "LISTENER ACCESS",

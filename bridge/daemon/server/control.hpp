@@ -6,6 +6,7 @@
 
 #include "bridge/control/commands.hpp"
 #include "bridge/daemon/server/reload.hpp"
+#include "bridge/metrics/meter.hpp"
 #include "bridge/server/block_server.hpp"
 #include "bridge/server/catalogue.hpp"
 #include "rdma/server.hpp"
@@ -15,7 +16,7 @@ namespace rnbd {
 /// Threads: answer() on any but the server's event loops, between its start() and stop().
 /// Source:  rnbd-server(8), CONTROL.
 std::vector<ControlCommand> server_commands(rtrs::Server& server, const ExportCatalogue& catalogue,
-                                            const BlockServer& handler, Reloader& reloader,
-                                            unsigned max_sessions);
+                                            const BlockServer& handler, const MeterBook& meters,
+                                            Reloader& reloader, unsigned max_sessions);
 
 }  // namespace rnbd

@@ -338,10 +338,10 @@ std::string control_path(const Settings& settings) {
 }
 
 ControlCommands control_commands(rtrs::Server& server, ExportCatalogue& catalogue,
-                                 BlockServer& handler, Reloader& reloader,
+                                 BlockServer& handler, const MeterBook& meters, Reloader& reloader,
                                  const ServerMetrics& metrics, const LateOpening& late_metrics,
                                  unsigned max_sessions) {
-  auto all = with_late(server_commands(server, catalogue, handler, reloader, max_sessions),
+  auto all = with_late(server_commands(server, catalogue, handler, meters, reloader, max_sessions),
                        "metrics", late_metrics);
   std::ranges::move(brick_commands(catalogue), std::back_inserter(all));
   std::ranges::move(eviction_commands(server, catalogue), std::back_inserter(all));
@@ -454,8 +454,8 @@ int serve(const Invocation& invocation, ExportCatalogue& catalogue, const State&
             settings.metrics, [&] { return metrics.page(); }, door);
       },
       log_function());
-  const ControlCommands commands = control_commands(*server, catalogue, handler, *reloader, metrics,
-                                                    *late_metrics, settings.max_sessions);
+  const ControlCommands commands = control_commands(*server, catalogue, handler, *meters, *reloader,
+                                                    metrics, *late_metrics, settings.max_sessions);
   std::unique_ptr<ControlSocket> control;
   std::optional<LateOpening> late_control;
   late_control.emplace([&] { return open_control(control_path(settings), commands, control); },

@@ -96,14 +96,9 @@ tl::unexpected<rtrs::Failure> failure(int error, std::string text) {
   return tl::unexpected(rtrs::Failure{error, std::move(text)});
 }
 
-/// "2026-11-28T23:00:00Z", or "readmit".
+/// The end of its time, or "readmit".
 std::string until_text(const EvictedClient& client) {
-  if (client.until == 0) return "readmit";
-  const std::time_t time = client.until;
-  std::tm parts{};
-  gmtime_r(&time, &parts);
-  std::array<char, 32> text{};
-  return {text.data(), std::strftime(text.data(), text.size(), "%Y-%m-%dT%H:%M:%SZ", &parts)};
+  return client.until == 0 ? "readmit" : utc_text(client.until);
 }
 
 Json told_of(const EvictedClient& client) {
@@ -247,6 +242,14 @@ Answer drain(rtrs::Server& server, const std::string& wanted) {
 }
 
 }  // namespace
+
+std::string utc_text(std::int64_t seconds) {
+  const std::time_t time = seconds;
+  std::tm parts{};
+  gmtime_r(&time, &parts);
+  std::array<char, 32> text{};
+  return {text.data(), std::strftime(text.data(), text.size(), "%Y-%m-%dT%H:%M:%SZ", &parts)};
+}
 
 Json status_of_evicted(const EvictedClients& clients) {
   Json all = Json::array();

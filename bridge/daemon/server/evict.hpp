@@ -2,6 +2,8 @@
 // Commands that throw clients out, or prepare a server for its end.
 #pragma once
 
+#include <cstdint>
+#include <string>
 #include <vector>
 
 #include "bridge/control/commands.hpp"
@@ -9,6 +11,11 @@
 #include "rdma/server.hpp"
 
 namespace rnbd {
+
+/// "2026-11-28T23:00:00Z".
+///
+/// Units: seconds since 1970.
+std::string utc_text(std::int64_t seconds);
 
 /// The clients that are out, until when, and the command that lets each in again.
 Json status_of_evicted(const EvictedClients& clients);

@@ -101,6 +101,28 @@ TEST_CASE("a bridge without a session is critical if somebody asked for one, els
   CHECK(says(world.check(), "CRITICAL: session disk0: no path: no server"));
 }
 
+TEST_CASE("storage that has failed a short while ago is a warning") {
+  World world;
+  world.store["last_failures"] = CtlJson::parse(R"([
+    {"failed": "vol1", "operation": "write", "errno": "ENOSPC", "at": "2026-11-28T23:00:00Z",
+     "seconds_ago": 61},
+    {"failed": "vol2", "operation": "read", "errno": "EIO", "at": "2026-11-28T21:00:00Z",
+     "seconds_ago": 7261},
+    {"failed": "a/file", "operation": "flush", "errno": "EIO", "at": "2026-11-28T23:01:00Z",
+     "seconds_ago": 1}])");
+  CHECK(world.check().health == CtlHealth::warning);
+  CHECK(says(world.check(),
+             "\nWARNING: export vol1: its storage failed a write with ENOSPC 61 s ago, at "
+             "2026-11-28T23:00:00Z; see to it, and to the log of the server\n"));
+  CHECK(
+      says(world.check(), "\nWARNING: export a/file: its storage failed a flush with EIO 1 s ago"));
+  CHECK_FALSE(says(world.check(), "vol2"));
+  CHECK(world.named("vol1").health == CtlHealth::warning);
+  CHECK(world.named("vol2").health == CtlHealth::ok);
+  CHECK(world.named("a/file").health == CtlHealth::warning);
+  CHECK(world.check({.verb = CtlVerb::check, .side = CtlSide::client}).health == CtlHealth::ok);
+}
+
 TEST_CASE("a device with an error that lasts is critical") {
   World world;
   world.bridge["devices"][0]["trouble"] = "it is | other storage";

@@ -55,6 +55,23 @@ TEST_CASE("meter: what was begun is in flight until it ends, and failures move n
   CHECK(std::string{name_of_metered_error(place_of_metered_error(ENOTCONN))} == "other");
 }
 
+TEST_CASE("meter: the newest failure of storage is remembered, and no mistake of a client") {
+  MeterBook book;
+  const int one = 0, two = 0;
+  const auto first = book.meter("disk", &one), second = book.meter("disk", &two);
+  first->end(MeteredOperation::read, 512, EINVAL, 0);
+  first->end(MeteredOperation::read, 512, EROFS, 0);
+  CHECK(book.read().front().second.last_failure.at == 0);
+  second->end(MeteredOperation::flush, 0, ENOSPC, 0);
+  const StorageFailure last = book.read().front().second.last_failure;
+  CHECK(last.at > 1'700'000'000);
+  CHECK(last.operation == MeteredOperation::flush);
+  CHECK(last.error == ENOSPC);
+  first->end(MeteredOperation::write, 512, EIO, 0);
+  CHECK(first->last_failure().error == EIO);
+  CHECK(first->last_failure().at >= last.at);
+}
+
 TEST_CASE("meter: names that nobody uses make room, and those beyond the limit count together") {
   MeterBook book;
   const int writer = 0;
