@@ -211,10 +211,10 @@ class ClientRows {
            (why.empty() ? "" : " (" + why + ")");
   }
 
-  /// Nobody asks for a session, and none has failed.
+  /// Nobody asks for a session, and none has failed. A mirror has no paths then.
   bool is_idle_session(const CtlJson& paths) const {
     return said(status_, "session").is_null() && said_text(status_, "trouble").empty() &&
-           !paths.empty() && std::ranges::all_of(paths, is_idle);
+           std::ranges::all_of(paths, is_idle);
   }
 
   CtlJson session() const {

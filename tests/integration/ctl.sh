@@ -643,6 +643,15 @@ PYTHON
 }
 it "check warns of storage that has failed a short while ago" storage_failed
 
+unused_mirror() {
+  mkdir -p "$root/run/rnbd" "$root/sys/block"
+  start_bridge rnbd-mirror+tcp://127.0.0.1:1,127.0.0.1:2/disk0 --control "$PWD/root/run/rnbd/disk0.control"
+  status_of 0 "${ctl_command[@]}" --root "$root" check
+  says said "^RNBD OK - 1 session, 0 of 0 paths up"
+  says <(ctl list sessions) 'idle'
+}
+it "a mirror that nobody has used yet is no trouble" unused_mirror
+
 # Further clients would be turned away.
 little_room() {
   mkdir -p root/run/rnbd

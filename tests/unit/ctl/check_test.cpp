@@ -101,6 +101,16 @@ TEST_CASE("a bridge without a session is critical if somebody asked for one, els
   CHECK(says(world.check(), "CRITICAL: session disk0: no path: no server"));
 }
 
+TEST_CASE("a mirror that nobody has used yet is idle, and one that was tried in vain critical") {
+  World world;
+  world.bridge = CtlJson::parse(R"({"server": "rnbd-mirror+tcp://a,b", "session": null,
+    "trouble": "", "paths": [], "devices": [],
+    "mirror": {"attached": false, "trouble": "", "members": []}})");
+  CHECK(world.check().health == CtlHealth::ok);
+  world.bridge["trouble"] = world.bridge["mirror"]["trouble"] = "too few members: a, b";
+  CHECK(world.check().health == CtlHealth::critical);
+}
+
 TEST_CASE("storage that has failed a short while ago is a warning") {
   World world;
   world.store["last_failures"] = CtlJson::parse(R"([
