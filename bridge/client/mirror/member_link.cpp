@@ -13,6 +13,7 @@ namespace {
 constexpr std::chrono::milliseconds kLeastPause{100};  // between attempts; each is twice as long
 /// After a session of at least this length, the next attempt begins soon.
 constexpr std::chrono::seconds kSteady{2};
+constexpr std::size_t kMostReasons = 16;  // that are told while a member is away
 
 rtrs::Log with_name(const rtrs::Log& log, const ClientConfig& config) {
   if (!log) return log;
@@ -59,6 +60,7 @@ void MemberLink::go_to(const rtrs::PathAddress& path) {
   config->paths = {path};
   config_ = std::move(config);
   trouble_.clear();
+  told_.clear();
   pause_ = kLeastPause;
   wanted_ = true;
   changed_.notify_all();
@@ -90,9 +92,15 @@ void MemberLink::set_trouble(const std::string& trouble) {
   const std::lock_guard lock{mutex_};
   if (trouble == trouble_) return;
   trouble_ = trouble;
+  if (trouble.empty()) told_.clear();
   if (!log_) return;
   const rtrs::Log say = with_name(log_, *config_);
-  if (!trouble.empty()) return say(rtrs::LogLevel::warning, trouble);
+  if (!trouble.empty()) {
+    // They may come in turn. A reason with a number in it could be another one each time.
+    const bool news = told_.size() < kMostReasons && told_.insert(trouble).second;
+    if (news) say(rtrs::LogLevel::warning, trouble);
+    return;
+  }
   if (quiet_ == nullptr || !quiet_->exchange(false)) return;
   const std::string path = rtrs::to_string(config_->paths.front());
   const rtrs::LogAbout about{{.event = "path_up", .path = path}};

@@ -8,6 +8,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <thread>
 
@@ -82,6 +83,7 @@ class MemberLink {
   Quiet quiet_;                                     ///< likewise
   std::vector<std::unique_ptr<OpenMember>> ended_;  ///< to be closed
   std::string trouble_;
+  std::set<std::string> told_;  ///< the troubles since it was a member
   Clock::time_point opened_{};
   rtrs::Duration pause_;
   std::thread thread_;
