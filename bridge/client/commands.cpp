@@ -88,6 +88,7 @@ Json describe(const ClientConfig& config, const SessionStatus& status) {
   Json answer{{"server", config.server()},
               {"server_id", id != 0 ? Json(rtrs::server_id_text(id)) : Json()},
               {"session", status.name.empty() ? Json() : Json(status.name)},
+              {"version", RNBDKIT_VERSION},
               {"policy", name_of(status.policy)},
               {"queue_depth", status.limits ? Json(status.limits->queue_depth) : Json()},
               {"max_io_size", status.limits ? Json(status.limits->max_io_size) : Json()},

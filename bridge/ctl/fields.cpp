@@ -9,6 +9,8 @@ constexpr CtlKind kText = CtlKind::text, kNumber = CtlKind::number, kCount = Ctl
                   kBytes = CtlKind::bytes;
 constexpr std::string_view kMeaningOfProgram =
     "The program behind it, by the name of its control socket; of a disk the mapping's.";
+constexpr std::string_view kMeaningOfVersion =
+    "The version of that program; empty if it does not tell, as older ones.";
 constexpr std::string_view kMeaningOfDirection = "import at a client, export at a server.";
 constexpr std::string_view kMeaningOfTrouble = "Why it does not work; empty when it does.";
 constexpr std::string_view kMeaningOfHca = "Of an RDMA adapter; empty, as only a kernel knows it.";
@@ -32,6 +34,7 @@ constexpr CtlField kDeviceFields[] = {
      "Who has it open: mounts, swap, processes; at a server the session with its address."},
     {"uuid", kText, false, "Its UUID, by which the client knows it again."},
     {"program", kText, false, kMeaningOfProgram},
+    {"version", kText, false, kMeaningOfVersion},
     {"hostname", kText, true, "At a server the host of the client that has it open."},
     {"direction", kText, true, kMeaningOfDirection},
     {"trouble", kText, true, kMeaningOfTrouble},
@@ -52,6 +55,7 @@ constexpr CtlField kSessionFields[] = {
     {"srvname", kText, false, "The server, as the client was told it."},
     {"hostname", kText, true, "At a server the host of the client."},
     {"program", kText, false, kMeaningOfProgram},
+    {"version", kText, false, kMeaningOfVersion},
     {"direction", kText, true, kMeaningOfDirection},
     {"paths", CtlKind::paths, true, "Its paths: objects in JSON, else their names."},
     {"trouble", kText, true, kMeaningOfTrouble},

@@ -47,6 +47,12 @@ std::uint64_t sum_of(const CtlJson& list, const char* name) {
   return sum;
 }
 
+/// "" for a program that does not tell. Null is for things without a program.
+CtlJson version_in(const CtlJson& status) {
+  const CtlJson version = said(status, "version");
+  return version.is_string() ? version : CtlJson("");
+}
+
 /// An empty one for what is none.
 CtlJson object_in(const CtlJson& value) { return value.is_object() ? value : CtlJson::object(); }
 
@@ -172,6 +178,7 @@ class ClientRows {
             {"users", said(device, "users")},
             {"uuid", said(device, "uuid")},
             {"program", program_.name},
+            {"version", version_in(status_)},
             {"direction", "import"},
             {"trouble", trouble_of(device)}};
   }
@@ -236,6 +243,7 @@ class ClientRows {
             {"reconnects", sum_of(paths, "reconnects")},
             {"srvname", said(status_, "server")},
             {"program", program_.name},
+            {"version", version_in(status_)},
             {"direction", "import"},
             {"trouble", waits() ? CtlJson(awaited()) : said(status_, "trouble")}};
   }
@@ -296,6 +304,7 @@ class ServerRows {
             {"openers", opener_of(device)},
             {"hostname", host_of(said(device, "session"))},
             {"program", program_},
+            {"version", version_in(status_)},
             {"direction", "export"},
             {"trouble", said(its_export, "trouble")}};
   }
@@ -309,6 +318,7 @@ class ServerRows {
             {"users", 0U},
             {"openers", ""},
             {"program", program_},
+            {"version", version_in(status_)},
             {"direction", "export"},
             {"trouble", said(its_export, "trouble")}};
   }
@@ -342,6 +352,7 @@ class ServerRows {
         {"inflights", said(session, "requests")},
         {"hostname", host_of(name)},
         {"program", program_},
+        {"version", version_in(status_)},
         {"direction", "export"},
         {"paths", std::move(rows)}};
   }

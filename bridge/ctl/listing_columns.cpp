@@ -5,6 +5,7 @@
 #include <array>
 #include <cstdio>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <utility>
 
 #include "bridge/protocol/closest.hpp"
@@ -82,13 +83,25 @@ bool tells_servers_apart(const std::vector<CtlJson>& rows, const CtlField& field
   return false;
 }
 
+/// While an upgrade is half done, or where programs were not restarted after one.
+bool tells_versions_apart(const std::vector<CtlJson>& rows, const CtlField& field) {
+  if (field.name != "version") return false;
+  std::set<std::string> versions;
+  for (const CtlJson& row : rows) {
+    if (row["version"].is_string()) versions.insert(row["version"]);
+  }
+  return versions.size() > 1;
+}
+
 /// Programs find always the same ones. A table for people leaves out those that tell nothing.
 CtlColumns usual_columns(const CtlAction& action, CtlObject object,
                          const std::vector<CtlJson>& rows, bool all) {
   CtlColumns columns;
   const bool for_people = action.format == CtlFormat::table && !all;
   for (const CtlField& field : fields_of(object)) {
-    const bool usual = field.usual || (for_people && tells_servers_apart(rows, field));
+    const bool news =
+        for_people && (tells_servers_apart(rows, field) || tells_versions_apart(rows, field));
+    const bool usual = field.usual || news;
     if (!all && !usual) continue;
     // A table has them as a tree, below their session.
     const bool tree = action.format == CtlFormat::table && action.verb == CtlVerb::list;

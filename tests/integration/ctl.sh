@@ -77,8 +77,10 @@ shows() {
   says show.txt '^size: +16M$'
   says show.txt '^tx_sect: +128$'
   says show.txt '^program: +disk0$'
+  says show.txt '^version: +[0-9]+\.[0-9]'
   ctl server show disk0 >export.txt
   cat export.txt
+  says export.txt '^version: +[0-9]+\.[0-9]'
   says export.txt "^openers: +'.*' \\(127.0.0.1:[0-9]+\\) rw$"
   ctl server show vol1 >unused.txt
   says unused.txt '^openers: +-$'

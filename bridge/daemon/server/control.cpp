@@ -114,6 +114,7 @@ Json status(rtrs::Server& server, const ExportCatalogue& catalogue, const MeterB
   const auto sessions = server.sessions();
   const auto listeners = server.listeners();
   Json answer{{"server_id", rtrs::server_id_text(server.id())},
+              {"version", RNBDKIT_VERSION},
               {"memory", server.memory()},
               {"max_sessions", max_sessions}};
   answer["listeners"] = status_of_listeners(listeners);

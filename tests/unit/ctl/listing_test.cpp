@@ -68,6 +68,10 @@ tl::expected<std::string, std::string> answer_to(const std::string& line) {
   return action->verb == CtlVerb::show ? showing(*action, all) : listing(*action, all);
 }
 
+bool mentions(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
 std::string shown(const std::string& line) {
   const auto text = answer_to(line);
   REQUIRE_MESSAGE(text.has_value(), (text ? "" : text.error()));
@@ -99,6 +103,25 @@ TEST_CASE("the usual tables are those of the golden files") {
   check_golden("client list sessions xml", "sessions.xml");
   check_golden("list sessions json", "sessions.json");
   check_golden("list paths csv", "paths.csv");
+}
+
+TEST_CASE("programs of several versions are told apart, and one that does not tell is another") {
+  std::vector<CtlReport> reports = three_programs();
+  const auto listed = [&](CtlFormat format, std::vector<std::string> fields = {}) {
+    return *listing({.verb = CtlVerb::list, .fields = std::move(fields), .format = format},
+                    take_inventory(reports, kKernelDevices, CtlSide::both));
+  };
+  CHECK_FALSE(mentions(listed(CtlFormat::table), "VERSION"));
+  CHECK(mentions(listed(CtlFormat::json, {"+version"}), R"("version": "")"));
+  for (CtlReport& report : reports) report.status["version"] = "1.2.3";
+  CHECK_FALSE(mentions(listed(CtlFormat::table), "VERSION"));  // a disk without a bridge has none
+  CHECK(mentions(listed(CtlFormat::json, {"+version"}), R"("version": "1.2.3")"));
+  CHECK(mentions(listed(CtlFormat::json, {"+version"}), R"("version": null)"));
+  reports.back().status["version"] = "1.2.4";
+  CHECK(mentions(listed(CtlFormat::table), "VERSION"));
+  CHECK(mentions(listed(CtlFormat::table), "1.2.4"));
+  reports.back().status.erase("version");
+  CHECK(mentions(listed(CtlFormat::table), "VERSION"));
 }
 
 TEST_CASE("fields are chosen, added and left out") {
