@@ -5,9 +5,10 @@
 #include <cerrno>
 #include <functional>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <utility>
 
-#include "bridge/client/mirror/mirror_commands.hpp"
+#include "bridge/client/annex.hpp"
 #include "bridge/client/uri.hpp"
 #include "rdma/path_list.hpp"
 
@@ -66,7 +67,7 @@ Json describe(const rtrs::PathStatus& path, bool has_session) {
 /// Those of the command line that were removed since.
 Json missing_paths(const ClientConfig& config, const SessionStatus& status) {
   Json missing = Json::array();
-  if (config.mirror) return missing;  // its paths stay as they are
+  if (!config.servers.empty()) return missing;  // their paths stay as they are
   for (const rtrs::PathAddress& path : config.paths) {
     const bool there = std::ranges::any_of(status.paths, [&](const rtrs::PathStatus& each) {
       return each.address == path && !each.leaving;
@@ -118,60 +119,60 @@ Answer answer(const Done& done) {
   return Json::object();
 }
 
-Failure paths_of_mirror() {
-  return {EOPNOTSUPP,
-          "the paths of a mirror are those of its URI; write HOST+HOST there for a second one to a "
-          "server, and start this program anew"};
+/// Of a disk whose paths are not one session's.
+std::optional<Failure> refusal_of_paths(Connections& connections) {
+  const DiskSource* const source = connections.source();
+  if (source == nullptr) return std::nullopt;
+  return Failure{EOPNOTSUPP, source->why_no_paths()};
 }
 
 /// A command with a path as its argument.
-ControlCommand path_command(const ClientConfig& config, SharedSession& session, const char* name,
+ControlCommand path_command(const ClientConfig& config, Connections& connections, const char* name,
                             const char* help,
                             Done (SharedSession::*change)(const rtrs::PathAddress&)) {
   return {name, "[tcp:|rdma:][SRC@]DST[:PORT][,preference=N]", help,
-          [&config, &session, change](const std::string& text) -> Answer {
-            if (config.mirror) return tl::unexpected(paths_of_mirror());
+          [&config, &connections, change](const std::string& text) -> Answer {
+            if (const auto no = refusal_of_paths(connections)) return tl::unexpected(*no);
             const rtrs::PathAddress& first = config.paths.front();
             const auto path = parse_path(text, first.transport, first.port);
             if (!path) return tl::unexpected(Failure{EINVAL, path.error()});
-            return answer((session.*change)(*path));
+            return answer((connections.session().*change)(*path));
           }};
 }
 
 }  // namespace
 
 std::vector<ControlCommand> client_commands(const ClientConfig& config, Connections& connections) {
-  SharedSession& session = connections.session();
-  return {
+  std::vector<ControlCommand> commands{
       {"status", "", "The session, its paths, and what is open.",
        [&](const std::string&) -> Answer { return describe(config, connections.status()); },
        /*for_readers=*/true},
-      path_command(config, session, "add-path",
+      path_command(config, connections, "add-path",
                    "Gives the session another path to the server, at once.",
                    &SharedSession::add_path),
-      path_command(config, session, "remove-path",
+      path_command(config, connections, "remove-path",
                    "A path goes; what is in flight on it goes over others.",
                    &SharedSession::remove_path),
-      path_command(config, session, "disconnect", "Takes a path out of service until reconnect.",
-                   &SharedSession::disconnect),
-      path_command(config, session, "reconnect", "Puts it into service again.",
+      path_command(config, connections, "disconnect",
+                   "Takes a path out of service until reconnect.", &SharedSession::disconnect),
+      path_command(config, connections, "reconnect", "Puts it into service again.",
                    &SharedSession::reconnect),
       {"policy", "round-robin|min-inflight|min-latency",
        "Which of equally good paths takes a request.",
        [&](const std::string& name) -> Answer {
          const auto policy = parse_policy(name);
          if (!policy) return tl::unexpected(Failure{EINVAL, policy.error()});
-         if (config.mirror) return tl::unexpected(paths_of_mirror());
-         session.set_policy(*policy);
+         if (const auto no = refusal_of_paths(connections)) return tl::unexpected(*no);
+         connections.session().set_policy(*policy);
          return Json::object();
        }},
-      {"mirror", "status|discard SERVER|add HOST[:PORT] [--force]|force SERVER [--force]",
-       "The members of a mirror, and how far those are that come back; discard does without one, "
-       "add puts a server with an empty disk in its place, force goes on with one copy only.",
-       [&](const std::string& words) -> Answer {
-         return mirror::about_mirror(config, connections, words);
-       }},
   };
+  for (const ClientAnnex* annex : client_annexes()) {
+    if (annex->commands == nullptr) continue;
+    for (ControlCommand& command : annex->commands(config, connections.source()))
+      commands.push_back(std::move(command));
+  }
+  return commands;
 }
 
 }  // namespace rnbd

@@ -5,10 +5,10 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <random>
 #include <sstream>
 
+#include "bridge/client/annex.hpp"
 #include "bridge/client/key_file.hpp"
 #include "bridge/control/unix_socket.hpp"
 #include "bridge/protocol/closest.hpp"
@@ -22,49 +22,13 @@ namespace {
 
 using Error = tl::unexpected<std::string>;
 using Done = tl::expected<void, std::string>;
+using Draft = ClientDraft;
+using Value = const std::string&;
 
-std::string in_quotes(std::string_view text) { return "'" + std::string{text} + "'"; }
+// ---- Values -------------------------------------------------------------------------------------
 
-/// One of a few words.
-template <class T, std::size_t N>
-tl::expected<T, std::string> choose(std::string_view value,
-                                    const std::pair<std::string_view, T> (&words)[N]) {
-  std::string list;
-  for (const auto& [word, meaning] : words) {
-    if (word == value) return meaning;
-    list += (list.empty() ? "" : ", ") + std::string{word};
-  }
-  return Error{in_quotes(value) + " is none of " + list};
-}
-
-template <class T>
-Done store(T& to, tl::expected<T, std::string> value) {
-  if (!value) return Error{value.error()};
-  to = *std::move(value);
-  return {};
-}
-
-tl::expected<bool, std::string> parse_bool(std::string_view value) {
-  return choose<bool>(value, {{"true", true},
-                              {"false", false},
-                              {"yes", true},
-                              {"no", false},
-                              {"on", true},
-                              {"off", false},
-                              {"1", true},
-                              {"0", false}});
-}
-
-tl::expected<unsigned, std::string> parse_number(std::string_view value, unsigned least,
-                                                 unsigned most) {
-  unsigned number = 0;
-  auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
-  if (error != std::errc{} || end != value.data() + value.size() || number < least ||
-      number > most) {
-    return Error{in_quotes(value) + " is not a number from " + std::to_string(least) + " to " +
-                 std::to_string(most)};
-  }
-  return number;
+std::string set_duration(rtrs::Duration& target, Value value, rtrs::DurationRange range = {}) {
+  return set(target, rtrs::parse_duration(value, range));
 }
 
 constexpr rtrs::DurationRange kConnectTimeouts{.least = std::chrono::milliseconds{1}};
@@ -72,58 +36,266 @@ constexpr rtrs::DurationRange kHeartbeats{.least = std::chrono::milliseconds{10}
                                           .most = std::chrono::minutes{1}};
 constexpr rtrs::DurationRange kReconnectPauses{.least = std::chrono::milliseconds{1},
                                                .most = std::chrono::minutes{5}};
-constexpr rtrs::DurationRange kWaits{};  ///< 0 has a meaning
 
-tl::expected<rtrs::Duration, std::string> parse_spin(std::string_view value) {
-  auto duration = rtrs::parse_duration(value);
-  if (duration && *duration > rtrs::kMaxSpin) {
-    return Error{in_quotes(value) + " is longer than 1ms; write a time such as 50us, or 0"};
+std::string set_spin(rtrs::Duration& target, Value value) {
+  rtrs::Duration spin{};
+  if (const std::string wrong = set_duration(spin, value); !wrong.empty()) return wrong;
+  if (spin > rtrs::kMaxSpin)
+    return in_quotes(value) + " is longer than 1ms; write a time such as 50us, or 0";
+  target = spin;
+  return "";
+}
+
+std::string set_session_name(std::string& target, Value value) {
+  if (!rtrs::wire::is_valid_session_name(value)) {
+    return in_quotes(value) +
+           " is not a session name; write 1 to 254 printable characters without '/' and '.'";
   }
-  return duration;
+  target = value;
+  return "";
 }
 
-tl::expected<std::string, std::string> parse_session_name(std::string_view value) {
-  if (rtrs::wire::is_valid_session_name(value)) return std::string{value};
-  return Error{in_quotes(value) +
-               " is not a session name; write 1 to 254 printable characters without '/' and '.'"};
+std::string set_device(std::string& target, Value value) {
+  target = value;
+  return complaint_about_device_name(value);
 }
 
-tl::expected<std::string, std::string> parse_device(std::string_view value) {
-  std::string complaint = complaint_about_device_name(value);
-  if (!complaint.empty()) return Error{complaint};
-  return std::string{value};
+std::string set_user(std::string& target, Value value) {
+  target = value;
+  return value.empty() ? "the name is missing" : "";
 }
 
-Done set_digest(ClientConfig& config, std::string_view value) {
-  auto level = choose<int>(value, {{"all", 2}, {"header", 1}, {"none", 0}});
-  if (!level) return Error{level.error()};
-  config.digest = *level;
-  return {};
+/// A key that names the server: two of them would contradict each other.
+template <class T>
+std::string set_once(std::optional<T>& target, tl::expected<T, std::string> value) {
+  if (!value) return value.error();
+  if (target.has_value()) return "may be given only once";
+  target = *std::move(value);
+  return "";
 }
 
-tl::expected<Use, std::string> parse_use(std::string_view value) {
-  return choose<Use>(value, {{"auto", Use::automatic}, {"on", Use::always}, {"off", Use::never}});
+std::string set_tls(Draft& draft, Value value) {
+  static constexpr OptionWord<rtrs::TlsMode> kModes[] = {{"off", rtrs::TlsMode::off},
+                                                         {"require", rtrs::TlsMode::require}};
+  if (value == "on")
+    return "'on' would let anybody on the way choose to send in clear; write require or off";
+  rtrs::TlsMode mode{};
+  if (const std::string wrong = set_word(mode, value, kModes); !wrong.empty()) return wrong;
+  return set_once<rtrs::TlsMode>(draft.tls, mode);
 }
 
-/// Those that NBD can carry, and that mean something else than a wrong request.
-tl::expected<int, std::string> parse_error(std::string_view value) {
-  return choose<int>(value, {{"EIO", EIO}, {"ENOSPC", ENOSPC}, {"ESHUTDOWN", ESHUTDOWN}});
+std::string set_transport(Draft& draft, Value value) {
+  static constexpr OptionWord<rtrs::TransportKind> kKinds[] = {{"tcp", rtrs::TransportKind::tcp},
+                                                               {"rdma", rtrs::TransportKind::rdma}};
+  rtrs::TransportKind kind{};
+  if (const std::string wrong = set_word(kind, value, kKinds); !wrong.empty()) return wrong;
+  return set_once<rtrs::TransportKind>(draft.transport, kind);
 }
 
-constexpr std::pair<std::string_view, rtrs::PathPolicy> kPolicies[] = {
+/// The transport may be named later; here only the form is judged.
+std::string add_path(Draft& draft, Value value) {
+  if (auto path = parse_path(value, rtrs::TransportKind::tcp); !path) return path.error();
+  draft.paths.emplace_back(value);
+  return "";
+}
+
+std::string set_uri(Draft& draft, Value text);
+
+constexpr OptionWord<rtrs::PathPolicy> kPolicies[] = {
     {"round-robin", rtrs::PathPolicy::round_robin},
     {"min-inflight", rtrs::PathPolicy::min_inflight},
     {"min-latency", rtrs::PathPolicy::min_latency}};
+/// Those that NBD can carry, and that mean something else than a wrong request.
+constexpr OptionWord<int> kPathErrors[] = {
+    {"EIO", EIO}, {"ENOSPC", ENOSPC}, {"ESHUTDOWN", ESHUTDOWN}};
+constexpr OptionWord<wire::AccessMode> kModes[] = {{"ro", wire::AccessMode::read_only},
+                                                   {"rw", wire::AccessMode::read_write},
+                                                   {"migration", wire::AccessMode::migration}};
+constexpr OptionWord<bool> kPathSources[] = {{"given", false}, {"auto", true}};
+constexpr OptionWord<bool> kConnections[] = {{"lazy", false}, {"now", true}};
+constexpr OptionWord<int> kDigests[] = {{"all", 2}, {"header", 1}, {"none", 0}};
+constexpr OptionWord<Use> kUses[] = {
+    {"auto", Use::automatic}, {"on", Use::always}, {"off", Use::never}};
 
-/// Also behind the '?' of a URI, where tls-psk has the name that libnbd gives it.
-std::optional<Done> set_tls_key(rtrs::TlsKeys& keys, std::string_view key, std::string_view value) {
-  if (key == "tls-psk") return store(keys.psk, parse_key_file(value));
-  if (key == "tls-certificates") return store(keys.certificates, parse_key_file(value));
-  if (key == "tls-verify") return store(keys.verify_peer, parse_bool(value));
-  if (key != "tls-username") return std::nullopt;
-  if (value.empty()) return Done{Error{"the name is missing"}};
-  keys.username = value;
-  return Done{};
+// ---- The options --------------------------------------------------------------------------------
+
+constexpr ClientOption kOptions[] = {
+    {{"uri", "<URI>", "rnbd+tcp://storage/disk0",
+      "rnbd+tcp://HOST[:PORT]/DEVICE (TCP), rnbds+tcp://[USER@]HOST[:PORT]/DEVICE (with TLS) or "
+      "rnbd://HOST[:PORT]/DEVICE (RDMA).",
+      set_uri}},
+    {{"server", "HOST[:PORT]", "storage", "The server, when there is no uri. Default port 1234.",
+      [](Draft& d, Value v) { return set_once(d.server, parse_host_port(v)); }}},
+    {{"transport", "tcp|rdma", "rdma",
+      "How to reach the server, when there is no uri (default tcp).", set_transport}},
+    {{"path", "[SRC@]DST[:PORT]", "10.0.1.1",
+      "Another path to the server, or a source address for the one to DST; 8 in all. tcp: or rdma: "
+      "in front chooses the transport; ,preference=N behind it how much it is wanted (-9 to 9).",
+      add_path}},
+    {{"paths", "given|auto", "auto",
+      "auto: add the addresses that the server advertises as further paths, once, when the session "
+      "is first connected (default given: only those that are named here).",
+      [](Draft& d, Value v) { return set_word(d.config.paths_of_server, v, kPathSources); }}},
+    {{"policy", "POLICY", "min-latency",
+      "Of equally good paths: round-robin, min-inflight or min-latency (default min-inflight).",
+      [](Draft& d, Value v) { return set_word(d.config.policy, v, kPolicies); }}},
+    {{"no-path-timeout", "DURATION", "30s",
+      "Requests wait so long for a path, then fail (default 30s; 0 = for ever).",
+      [](Draft& d, Value v) { return set_duration(d.config.no_path_timeout, v); }}},
+    {{"no-path-error", "ERRNO", "EIO",
+      "With what reads and writes fail then: EIO, ENOSPC or ESHUTDOWN (default EIO).",
+      [](Draft& d, Value v) { return set_word(d.config.no_path_error, v, kPathErrors); }}},
+    {{"reconnect-min", "DURATION", "100ms",
+      "The first pause between attempts to connect a lost path; each is twice as long as the one "
+      "before (default 100ms).",
+      [](Draft& d, Value v) { return set_duration(d.config.reconnect_min, v, kReconnectPauses); }}},
+    {{"reconnect-max", "DURATION", "2s", "The longest of these pauses (default 2s).",
+      [](Draft& d, Value v) { return set_duration(d.config.reconnect_max, v, kReconnectPauses); }}},
+    {{"settle-time", "DURATION", "10s",
+      "A better path must be steady so long to be used again (default 10s).",
+      [](Draft& d, Value v) { return set_duration(d.config.settle_time, v); }}},
+    {{"device", "NAME", "disk0", "The export to open, when the uri does not name one.",
+      [](Draft& d, Value v) { return set_device(d.config.device, v); }}},
+    {{"uuid", "UUID", "01234567-89ab-cdef-0123-456789abcdef",
+      "The disk must have this UUID, which nbdinfo shows; another one is refused. Also in the URI, "
+      "behind the device: ?uuid=UUID.",
+      [](Draft& d, Value v) { return set(d.config.uuid, parse_uuid(v)); }},
+     OptionPlace::both},
+    {{"server-id", "ID", "0123456789abcdef",
+      "The server must have this identity, which rnbd-ctl shows; each path may begin the session "
+      "then, not only that of the uri. Also in the URI, like uuid.",
+      [](Draft& d, Value v) { return set(d.config.server_id, rtrs::parse_server_id(v)); }},
+     OptionPlace::both},
+    {{"dynamic-export", "BOOL", "true", "Open the export that each client names (default false).",
+      [](Draft& d, Value v) { return set_bool(d.config.dynamic_export, v); }}},
+    {{"access", "ro|rw|migration", "ro",
+      "Access mode (default: rw from the first write on, ro where it may not write).",
+      [](Draft& d, Value v) { return set_word(d.config.access, v, kModes); }}},
+    {{"session", "NAME", "vm1", "Name of the session at the server (default: made up).",
+      [](Draft& d, Value v) { return set_session_name(d.config.session_name, v); }}},
+    {{"lanes", "N", "2", "I/O connections to the server (default: one per CPU, at most 4).",
+      [](Draft& d, Value v) { return set_number(d.config.lanes, v, 1, 64); }}},
+    {{"spin", "DURATION", "50us",
+      "Look for an answer so long before sleeping, while answers come so soon (default 0: sleep at "
+      "once; at most 1ms).",
+      [](Draft& d, Value v) { return set_spin(d.config.spin, v); }}},
+    {{"connect", "lazy|now", "now",
+      "now: fail at start when server and device cannot be used (default lazy).",
+      [](Draft& d, Value v) { return set_word(d.config.connect_now, v, kConnections); }}},
+    {{"connect-timeout", "DURATION", "10s",
+      "Clients wait so long for a connection to the server (default 10s).",
+      [](Draft& d, Value v) {
+        return set_duration(d.config.connect_timeout, v, kConnectTimeouts);
+      }}},
+    {{"heartbeat", "DURATION", "500ms", "Interval between signs of life (default 500ms).",
+      [](Draft& d, Value v) { return set_duration(d.config.heartbeat, v, kHeartbeats); }}},
+    {{"heartbeat-misses", "N", "4", "Silent intervals until the server counts as lost (default 4).",
+      [](Draft& d, Value v) { return set_number(d.config.heartbeat_misses, v, 1, 1000); }}},
+    {{"control", "PATH", "/run/rnbd/disk0.control",
+      "Unix socket for rnbd-ctl, which shows and changes the session's paths.",
+      [](Draft& d, Value v) { return set(d.config.control, absolute_socket_path(v)); }}},
+    {{"digest", "all|header|none", "header",
+      "CRC32C over TCP of headers and data (default all; none with TLS, which checks itself).",
+      [](Draft& d, Value v) { return set_word(d.config.digest, v, kDigests); }}},
+    {{"tls", "off|require", "require",
+      "Encrypt over TCP; rnbds+tcp:// in the uri says require (default off).", set_tls}},
+    {{"tls-psk", "FILE", "/etc/rnbd/host1.psk",
+      "File with the shared key, a line NAME:HEX; or credential:NAME, that of systemd.",
+      [](Draft& d, Value v) { return set(d.config.tls_keys.psk, parse_key_file(v)); }},
+     OptionPlace::both},
+    {{"tls-username", "NAME", "host1", "The name of that key, if the file has several.",
+      [](Draft& d, Value v) { return set_user(d.config.tls_keys.username, v); }}},
+    {{"auth-psk", "FILE", "/etc/rnbd/host1.psk",
+      "Without TLS, as over RDMA: both ends prove that they have the shared key of this file. "
+      "Nothing is encrypted.",
+      [](Draft& d, Value v) { return set(d.auth_keys.psk, parse_key_file(v)); }},
+     OptionPlace::both},
+    {{"auth-username", "NAME", "host1", "The name of that key, if the file has several.",
+      [](Draft& d, Value v) { return set_user(d.auth_keys.username, v); }}},
+    {{"tls-certificates", "DIRECTORY", "/etc/rnbd/tls",
+      "Directory with ca-cert.pem and perhaps client-cert.pem and client-key.pem; or "
+      "credential:NAME.",
+      [](Draft& d, Value v) { return set(d.config.tls_keys.certificates, parse_key_file(v)); }},
+     OptionPlace::both},
+    {{"tls-verify", "BOOL", "false",
+      "Demand that the server's certificate is right (default true).",
+      [](Draft& d, Value v) { return set_bool(d.config.tls_keys.verify_peer, v); }},
+     OptionPlace::both},
+    {{"extensions", "BOOL", "true", "Use what only rnbdkit servers have (default true).",
+      [](Draft& d, Value v) { return set_bool(d.config.extensions, v); }}},
+    {{"require-ext", "BOOL", "true", "Refuse servers that do not have it (default false).",
+      [](Draft& d, Value v) { return set_bool(d.config.require_extension, v); }}},
+    {{"discard", "auto|on|off", "on", "Pass trim on (default auto: to rnbdkit servers).",
+      [](Draft& d, Value v) { return set_word(d.config.geometry.discard, v, kUses); }}},
+    {{"write-zeroes", "auto|on|off", "off",
+      "Let the server write zeroes (default auto: rnbdkit servers).",
+      [](Draft& d, Value v) { return set_word(d.config.geometry.write_zeroes, v, kUses); }}},
+};
+
+/// All of them, those of a URI included.
+const std::vector<const ClientOption*>& all_options() {
+  static const std::vector<const ClientOption*> all = [] {
+    std::vector<const ClientOption*> options;
+    for (const ClientOption& option : kOptions) options.push_back(&option);
+    for (const ClientAnnex* annex : client_annexes())
+      for (const ClientOption& option : annex->options) options.push_back(&option);
+    return options;
+  }();
+  return all;
+}
+
+/// libnbd calls files of shared keys so in URIs.
+constexpr std::string_view kFileSuffix = "-file";
+std::string_view without_suffix(std::string_view key) {
+  if (key.ends_with("-psk-file")) key.remove_suffix(kFileSuffix.size());
+  return key;
+}
+
+const ClientOption* find_option(std::string_view key, bool in_uri) {
+  if (in_uri && key.ends_with("-psk")) return nullptr;
+  for (const ClientOption* option : all_options()) {
+    if (option->key != without_suffix(key)) continue;
+    const OptionPlace no = in_uri ? OptionPlace::key : OptionPlace::uri;
+    return option->place == no ? nullptr : option;
+  }
+  return nullptr;
+}
+
+/// "a=, b= and c="
+std::string options_of_uri() {
+  std::vector<std::string> names;
+  for (const ClientOption* option : all_options()) {
+    const std::string key{option->key};
+    if (option->place != OptionPlace::both) continue;
+    names.push_back(key + std::string{key.ends_with("-psk") ? kFileSuffix : ""} + "=");
+  }
+  std::string text;
+  for (const std::string& name : names)
+    text += (&name == &names.front() ? "" : &name == &names.back() ? " and " : ", ") + name;
+  return text;
+}
+
+Done apply(const ClientOption& option, Draft& draft, Value value) {
+  const std::string wrong = option.apply(draft, value);
+  if (!wrong.empty()) return Error{std::string{option.key} + "=: " + wrong};
+  return {};
+}
+
+/// Names of disk and server, and the keys of TLS, may stand in the URI; the rest are keys of their
+/// own.
+std::string set_uri(Draft& draft, Value text) {
+  if (std::string wrong = set_once(draft.uri, parse_device_uri(text)); !wrong.empty()) return wrong;
+  draft.config.several = draft.uri->several;
+  draft.config.servers = draft.uri->servers;
+  for (const auto& [key, value] : draft.uri->options) {
+    const ClientOption* const option = find_option(key, true);
+    if (option == nullptr) {
+      return "only " + options_of_uri() + " may stand behind '?' in the URI; give " +
+             in_quotes(key + "=") + " as a separate key";
+    }
+    if (auto done = apply(*option, draft, value); !done) return done.error();
+  }
+  return "";
 }
 
 /// The text as it is, or in quotes where a shell would take it for something else.
@@ -136,151 +308,10 @@ std::string word_of_shell(const std::string& text) {
   return quoted + "'";
 }
 
-tl::expected<rtrs::TlsMode, std::string> parse_tls(std::string_view value) {
-  if (value == "on") {
-    return Error{"'on' would let anybody on the way choose to send in clear; write require or off"};
-  }
-  return choose<rtrs::TlsMode>(value,
-                               {{"off", rtrs::TlsMode::off}, {"require", rtrs::TlsMode::require}});
-}
-
-/// The keys that stand for themselves.
-std::optional<Done> set_option(ClientConfig& config, std::string_view key, std::string_view value) {
-  if (key == "device") return store(config.device, parse_device(value));
-  if (key == "access") {
-    auto mode = choose<wire::AccessMode>(value, {{"ro", wire::AccessMode::read_only},
-                                                 {"rw", wire::AccessMode::read_write},
-                                                 {"migration", wire::AccessMode::migration}});
-    if (!mode) return Done{Error{mode.error()}};
-    config.access = *mode;
-    return Done{};
-  }
-  if (key == "mode") {
-    return store(config.passive, choose<bool>(value, {{"two-sided", false}, {"passive", true}}));
-  }
-  if (key == "uuid") return store(config.uuid, parse_uuid(value));
-  if (key == "server-id") return store(config.server_id, rtrs::parse_server_id(value));
-  if (key == "dynamic-export") return store(config.dynamic_export, parse_bool(value));
-  if (key == "session") return store(config.session_name, parse_session_name(value));
-  if (key == "lanes") return store(config.lanes, parse_number(value, 1, 64));
-  if (key == "spin") return store(config.spin, parse_spin(value));
-  if (key == "connect") {
-    return store(config.connect_now, choose<bool>(value, {{"lazy", false}, {"now", true}}));
-  }
-  if (key == "connect-timeout") {
-    return store(config.connect_timeout, rtrs::parse_duration(value, kConnectTimeouts));
-  }
-  if (key == "heartbeat") {
-    return store(config.heartbeat, rtrs::parse_duration(value, kHeartbeats));
-  }
-  if (key == "heartbeat-misses")
-    return store(config.heartbeat_misses, parse_number(value, 1, 1000));
-  if (key == "paths") {
-    return store(config.paths_of_server, choose<bool>(value, {{"given", false}, {"auto", true}}));
-  }
-  if (key == "policy") return store(config.policy, parse_policy(value));
-  if (key == "no-path-timeout")
-    return store(config.no_path_timeout, rtrs::parse_duration(value, kWaits));
-  if (key == "no-path-error") return store(config.no_path_error, parse_error(value));
-  if (key == "reconnect-min") {
-    return store(config.reconnect_min, rtrs::parse_duration(value, kReconnectPauses));
-  }
-  if (key == "reconnect-max") {
-    return store(config.reconnect_max, rtrs::parse_duration(value, kReconnectPauses));
-  }
-  if (key == "settle-time") return store(config.settle_time, rtrs::parse_duration(value, kWaits));
-  if (key == "require-ext") return store(config.require_extension, parse_bool(value));
-  if (key == "control") return store(config.control, absolute_socket_path(value));
-  if (key == "digest") return set_digest(config, value);
-  if (key == "extensions") return store(config.extensions, parse_bool(value));
-  if (auto done = set_tls_key(config.tls_keys, key, value)) return done;
-  if (key == "discard") return store(config.geometry.discard, parse_use(value));
-  if (key == "write-zeroes") return store(config.geometry.write_zeroes, parse_use(value));
-  return std::nullopt;
-}
-
-/// The keys that name the server are kept until all are there.
-template <class T>
-Done store_once(std::optional<T>& to, tl::expected<T, std::string> value) {
-  if (!value) return Error{value.error()};
-  if (to.has_value()) return Error{"may be given only once"};
-  to = *std::move(value);
-  return {};
-}
-
-constexpr ConfigKey kKeys[] = {
-    {"uri", "<URI>",
-     "rnbd+tcp://HOST[:PORT]/DEVICE (TCP), rnbds+tcp://[USER@]HOST[:PORT]/DEVICE (with TLS) or "
-     "rnbd://HOST[:PORT]/DEVICE (RDMA)."},
-    {"server", "HOST[:PORT]", "The server, when there is no uri. Default port 1234."},
-    {"transport", "tcp|rdma", "How to reach the server, when there is no uri (default tcp)."},
-    {"path", "[SRC@]DST[:PORT]",
-     "Another path to the server, or a source address for the one to DST; 8 in all. tcp: or rdma: "
-     "in front chooses the transport; ,preference=N behind it how much it is wanted (-9 to 9)."},
-    {"paths", "given|auto",
-     "auto: add the addresses that the server advertises as further paths, once, when the session "
-     "is first connected (default given: only those that are named here)."},
-    {"policy", "POLICY",
-     "Of equally good paths: round-robin, min-inflight or min-latency (default min-inflight)."},
-    {"no-path-timeout", "DURATION",
-     "Requests wait so long for a path, then fail (default 30s; 0 = for ever)."},
-    {"no-path-error", "ERRNO",
-     "With what reads and writes fail then: EIO, ENOSPC or ESHUTDOWN (default EIO)."},
-    {"reconnect-min", "DURATION",
-     "The first pause between attempts to connect a lost path; each is twice as long as the one "
-     "before (default 100ms)."},
-    {"reconnect-max", "DURATION", "The longest of these pauses (default 2s)."},
-    {"settle-time", "DURATION",
-     "A better path must be steady so long to be used again (default 10s)."},
-    {"device", "NAME", "The export to open, when the uri does not name one."},
-    {"uuid", "UUID",
-     "The disk must have this UUID, which nbdinfo shows; another one is refused. Also in the URI, "
-     "behind the device: ?uuid=UUID."},
-    {"server-id", "ID",
-     "The server must have this identity, which rnbd-ctl shows; each path may begin the session "
-     "then, not only that of the uri. Also in the URI, like uuid."},
-    {"dynamic-export", "BOOL", "Open the export that each client names (default false)."},
-    {"access", "ro|rw|migration",
-     "Access mode (default: rw from the first write on, ro where it may not write)."},
-    {"mode", "two-sided|passive",
-     "passive: read and write the blocks of a brick without the server's processor, where that is "
-     "possible (default two-sided). Also in the URI: ?mode=passive."},
-    {"session", "NAME", "Name of the session at the server (default: made up)."},
-    {"lanes", "N", "I/O connections to the server (default: one per CPU, at most 4)."},
-    {"spin", "DURATION",
-     "Look for an answer so long before sleeping, while answers come so soon (default 0: sleep at "
-     "once; at most 1ms)."},
-    {"connect", "lazy|now",
-     "now: fail at start when server and device cannot be used (default lazy)."},
-    {"connect-timeout", "DURATION",
-     "Clients wait so long for a connection to the server (default 10s)."},
-    {"heartbeat", "DURATION", "Interval between signs of life (default 500ms)."},
-    {"heartbeat-misses", "N", "Silent intervals until the server counts as lost (default 4)."},
-    {"control", "PATH", "Unix socket for rnbd-ctl, which shows and changes the session's paths."},
-    {"digest", "all|header|none",
-     "CRC32C over TCP of headers and data (default all; none with TLS, which checks itself)."},
-    {"tls", "off|require", "Encrypt over TCP; rnbds+tcp:// in the uri says require (default off)."},
-    {"tls-psk", "FILE",
-     "File with the shared key, a line NAME:HEX; or credential:NAME, that of systemd."},
-    {"tls-username", "NAME", "The name of that key, if the file has several."},
-    {"auth-psk", "FILE",
-     "Without TLS, as over RDMA: both ends prove that they have the shared key of this file. "
-     "Nothing is encrypted."},
-    {"auth-username", "NAME", "The name of that key, if the file has several."},
-    {"tls-certificates", "DIRECTORY",
-     "Directory with ca-cert.pem and perhaps client-cert.pem and client-key.pem; or "
-     "credential:NAME."},
-    {"tls-verify", "BOOL", "Demand that the server's certificate is right (default true)."},
-    {"extensions", "BOOL", "Use what only rnbdkit servers have (default true)."},
-    {"require-ext", "BOOL", "Refuse servers that do not have it (default false)."},
-    {"discard", "auto|on|off", "Pass trim on (default auto: to rnbdkit servers)."},
-    {"write-zeroes", "auto|on|off", "Let the server write zeroes (default auto: rnbdkit servers)."},
-};
-
 /// "did you mean 'access'? ", or nothing.
 std::string guess(std::string_view key) {
   std::vector<std::string> known;
-  for (const ConfigKey& entry : kKeys) known.emplace_back(entry.key);
+  for (const ClientOption* option : client_options()) known.emplace_back(option->key);
   const std::string best = closest(key, known);
   return best.empty() ? "" : "did you mean " + in_quotes(best) + "? ";
 }
@@ -288,7 +319,10 @@ std::string guess(std::string_view key) {
 }  // namespace
 
 tl::expected<rtrs::PathPolicy, std::string> parse_policy(std::string_view name) {
-  return choose<rtrs::PathPolicy>(name, kPolicies);
+  rtrs::PathPolicy policy{};
+  const std::string wrong = set_word(policy, name, kPolicies);
+  if (!wrong.empty()) return Error{wrong};
+  return policy;
 }
 
 std::string name_of(rtrs::PathPolicy policy) {
@@ -298,16 +332,24 @@ std::string name_of(rtrs::PathPolicy policy) {
   return "";
 }
 
-std::span<const ConfigKey> config_keys() { return kKeys; }
+const std::vector<const ClientOption*>& client_options() {
+  static const std::vector<const ClientOption*> keys = [] {
+    std::vector<const ClientOption*> options = all_options();
+    std::erase_if(options,
+                  [](const ClientOption* option) { return option->place == OptionPlace::uri; });
+    return options;
+  }();
+  return keys;
+}
 
 std::string config_help() {
   constexpr std::size_t kColumn = 26;
   constexpr std::size_t kWidth = 92;
   std::string text;
-  for (const ConfigKey& entry : kKeys) {
-    std::string line = std::string{entry.key} + "=" + entry.value;
+  for (const ClientOption* option : client_options()) {
+    std::string line = std::string{option->key} + "=" + option->value;
     line.resize(std::max(line.size() + 1, kColumn), ' ');
-    std::istringstream words{entry.help};
+    std::istringstream words{option->help};
     for (std::string word; words >> word;) {
       if (line.size() + word.size() > kWidth) {
         text += line + "\n";
@@ -328,12 +370,12 @@ std::string host_and_port(const rtrs::PathAddress& path) {
 
 std::string ClientConfig::server() const {
   const rtrs::PathAddress& path = paths.front();
-  const std::string kind = mirror ? "-mirror" : "";
+  const std::string kind = several.empty() ? "" : "-" + several;
   const std::string tcp = (tls == rtrs::TlsMode::off ? "rnbd" : "rnbds") + kind + "+tcp";
   std::string text = (path.transport == rtrs::TransportKind::tcp ? tcp : "rnbd" + kind) + "://";
-  if (!mirror) return text + host_and_port(path);
-  for (const auto& member : mirror->members)
-    text += (text.back() == '/' ? "" : ",") + host_and_port(member.front());
+  if (servers.empty()) return text + host_and_port(path);
+  for (const auto& each : servers)
+    text += (text.back() == '/' ? "" : ",") + host_and_port(each.front());
   return text;
 }
 
@@ -354,93 +396,10 @@ std::string ClientConfig::server_and_keys() const {
 }
 
 Done ConfigReader::set(std::string_view key, std::string_view value) {
-  const auto named = [&](Done done) -> Done {
-    if (!done) return Error{std::string{key} + "=: " + done.error()};
-    return done;
-  };
-  // As they are called behind the '?' of a URI.
-  if (key == "tls-psk-file" || key == "auth-psk-file") key.remove_suffix(5);
-  if (key == "uri") return named(set_uri(value));
-  if (key == "tls") return named(store_once(tls_, parse_tls(value)));
-  if (key == "auth-psk") return named(store(auth_keys_.psk, parse_key_file(value)));
-  if (key == "auth-username") {
-    if (value.empty()) return named(Error{"the name is missing"});
-    auth_keys_.username = value;
-    return {};
-  }
-  if (key == "server") return named(store_once(server_, parse_host_port(value)));
-  if (key == "transport") {
-    return named(store_once(
-        transport_, choose<rtrs::TransportKind>(value, {{"tcp", rtrs::TransportKind::tcp},
-                                                        {"rdma", rtrs::TransportKind::rdma}})));
-  }
-  if (key == "path") {
-    // The transport may be named later; here only the form is judged.
-    if (auto path = parse_path(value, rtrs::TransportKind::tcp); !path) {
-      return named(Error{path.error()});
-    }
-    paths_.emplace_back(value);
-    return {};
-  }
-  if (auto done = set_option(config_, key, value)) return named(*std::move(done));
+  const ClientOption* const option = find_option(key, false);
+  if (option != nullptr) return apply(*option, draft_, std::string{value});
   return Error{"unknown parameter " + in_quotes(key) + "; " + guess(key) +
                "`nbdkit rnbd --help` and nbdkit-rnbd-plugin(1) list all"};
-}
-
-/// Names of disk and server, and the keys of TLS, may stand in the URI; the rest are keys of their
-/// own.
-Done ConfigReader::set_uri(std::string_view text) {
-  if (auto done = store_once(uri_, parse_device_uri(text)); !done) return done;
-  if (!uri_->members.empty()) mirror_.members = uri_->members;
-  constexpr std::string_view kKnown[] = {"uuid",         "server-id",        "mode",
-                                         "tls-psk-file", "tls-certificates", "tls-verify",
-                                         "auth-psk-file"};
-  for (const auto& [key, value] : uri_->options) {
-    if (key == "read" || key == "degraded" || key == "group" || key == "resync-rate" ||
-        key == "create") {
-      if (auto done = set_mirror_option(key, value); !done)
-        return Error{key + "=: " + done.error()};
-      continue;
-    }
-    if (std::ranges::find(kKnown, key) == std::end(kKnown)) {
-      return Error{
-          "only uuid=, server-id=, mode=, tls-psk-file=, tls-certificates=, tls-verify= and "
-          "auth-psk-file= may stand behind '?' in the URI; give " +
-          in_quotes(key + "=") + " as a separate key"};
-    }
-    // As libnbd calls it there.
-    const bool is_file = key.ends_with("-psk-file");
-    const auto name = std::string_view{key}.substr(0, is_file ? key.size() - 5 : key.size());
-    if (auto done = set(name, value); !done) return done;
-  }
-  return {};
-}
-
-Done ConfigReader::set_mirror_option(std::string_view key, std::string_view value) {
-  if (mirror_.members.empty()) {
-    return Error{
-        "only a mirror has that; write rnbd-mirror+tcp://HOST,HOST/DEVICE, or leave it out"};
-  }
-  if (key == "read")
-    return store(mirror_.near, choose<bool>(value, {{"near", true}, {"round-robin", false}}));
-  if (key == "degraded") {
-    return store(mirror_.degraded,
-                 choose<mirror::Degraded>(value, {{"allow", mirror::Degraded::allow},
-                                                  {"quorum", mirror::Degraded::quorum}}));
-  }
-  if (key == "create")
-    return store(mirror_.create_copy, choose<bool>(value, {{"empty", false}, {"copy", true}}));
-  if (key == "resync-rate") {
-    constexpr unsigned kMost = 1U << 20;
-    const auto mib = parse_number(value, 1, kMost);
-    if (!mib) return Error{mib.error() + "; it is MiB per second"};
-    mirror_.resync_rate = std::uint64_t{*mib} << 20;
-    return {};
-  }
-  const auto group = parse_uuid(value);
-  if (!group) return Error{in_quotes(value) + " is not a UUID"};
-  mirror_.group = *group;
-  return {};
 }
 
 std::string make_session_name() {

@@ -2,8 +2,9 @@
 // The user's settings for one server: parameters of the plugin, and options of the bridge.
 #pragma once
 
+#include <cstdint>
+#include <memory>
 #include <optional>
-#include <span>
 #include <string>
 #include <string_view>
 #include <tl/expected.hpp>
@@ -11,28 +12,26 @@
 
 #include "bridge/client/session.hpp"
 #include "bridge/client/uri.hpp"
-#include "bridge/protocol/mirror.hpp"
+#include "bridge/protocol/option.hpp"
 #include "rdma/client.hpp"
 
 namespace rnbd {
 
 inline constexpr unsigned kMaxPaths = 8;  ///< of a session
 
-/// The servers that keep a disk together.
-struct MirrorConfig {
-  std::vector<std::vector<rtrs::PathAddress>> members;  ///< the paths to each, in their order
-  wire::Uuid group{};
-  bool near = false;              ///< reads go to the member that answers soonest
-  bool create_copy = false;       ///< copies may replace data on disks that are new in the group
-  std::uint64_t resync_rate = 0;  ///< bytes per second at most; 0 = no limit
-  mirror::Degraded degraded = mirror::Degraded::allow;
+/// Settings of an annex, see annex.hpp.
+struct AnnexConfig {
+  virtual ~AnnexConfig() = default;
 };
 
 /// The settings of a client, after all checks.
 struct ClientConfig {
   std::vector<rtrs::PathAddress> paths;
-  bool paths_of_server = false;            ///< use the paths that it advertises, too
-  std::optional<MirrorConfig> mirror;      ///< `paths` are those of its first member
+  bool paths_of_server = false;  ///< use the paths that it advertises, too
+  /// The word of rnbd-WORD://, and the paths to each of the servers, the first of which has
+  /// `paths`; none: there is one server.
+  std::string several;
+  std::vector<std::vector<rtrs::PathAddress>> servers;
   std::string device;                      ///< "" = the export name of each client decides
   wire::Uuid uuid{};                       ///< of the disk; zeros = any
   rtrs::ServerId server_id = 0;            ///< of the server; 0 = the one at the first path
@@ -58,10 +57,22 @@ struct ClientConfig {
   rtrs::TlsKeys tls_keys;
   /// Both ends prove that they have this key; data go in clear.
   std::optional<rtrs::TlsKeys> auth_keys;
-  bool extensions = true;          ///< offer features that only rnbdkit peers know
-  bool require_extension = false;  ///< refuse servers that do not know it
-  bool passive = false;            ///< read and write the blocks of bricks one-sided
-  bool is_member = false;          ///< of a mirror: offer the features of one
+  bool extensions = true;                    ///< offer features that only rnbdkit peers know
+  bool require_extension = false;            ///< refuse servers that do not know it
+  std::uint32_t annex_features = 0;          ///< extension features that an annex offers
+  std::shared_ptr<const AnnexConfig> annex;  ///< of one that has settings
+  /// The settings of an annex. Null: they were not set.
+  template <class T>
+  const T* find() const {
+    return dynamic_cast<const T*>(annex.get());
+  }
+  /// The same, to change them in this configuration and not in its copies.
+  template <class T>
+  T& part() {
+    auto own = find<T>() != nullptr ? std::make_shared<T>(*find<T>()) : std::make_shared<T>();
+    annex = own;
+    return *own;
+  }
   GeometryOptions geometry;
   std::string control;  ///< absolute path of the control socket; "" = none
   /// How to list the server's exports with this program, for the message about a missing one.
@@ -86,6 +97,30 @@ std::string host_and_port(const rtrs::PathAddress& path);
 tl::expected<rtrs::PathPolicy, std::string> parse_policy(std::string_view name);
 std::string name_of(rtrs::PathPolicy policy);
 
+/// All keys so far, in any order.
+struct ClientDraft {
+  ClientConfig config;
+  std::optional<DeviceUri> uri;
+  std::optional<HostPort> server;
+  std::optional<rtrs::TransportKind> transport;
+  std::optional<rtrs::TlsMode> tls;
+  rtrs::TlsKeys auth_keys;
+  std::vector<std::string> paths;
+};
+
+enum class OptionPlace : std::uint8_t {
+  key,
+  both,  ///< also behind the '?' of a URI
+  uri,   ///< there only
+};
+
+struct ClientOption : OptionRow<ClientDraft> {
+  OptionPlace place = OptionPlace::key;
+};
+
+/// Those that are keys, in the order of the help.
+const std::vector<const ClientOption*>& client_options();
+
 /// Collects `key=value` pairs in any order.
 ///
 /// Errors: sentences that name the key and the remedy.
@@ -96,30 +131,8 @@ class ConfigReader {
   tl::expected<ClientConfig, std::string> complete() const;
 
  private:
-  tl::expected<void, std::string> set_uri(std::string_view text);
-  tl::expected<void, std::string> set_mirror_option(std::string_view key, std::string_view value);
-  tl::expected<void, std::string> collect_paths(ClientConfig& config) const;
-  tl::expected<void, std::string> collect_mirror(ClientConfig& config) const;
-  tl::expected<void, std::string> collect_tls(ClientConfig& config) const;
-  tl::expected<void, std::string> collect_auth(ClientConfig& config) const;
-
-  ClientConfig config_;
-  std::optional<DeviceUri> uri_;
-  MirrorConfig mirror_;
-  std::optional<HostPort> server_;
-  std::optional<rtrs::TransportKind> transport_;
-  std::optional<rtrs::TlsMode> tls_;
-  rtrs::TlsKeys auth_keys_;
-  std::vector<std::string> paths_;
+  ClientDraft draft_;
 };
-
-/// A key that ConfigReader knows.
-struct ConfigKey {
-  const char* key;
-  const char* value;  ///< the value behind it, for the help
-  const char* help;
-};
-std::span<const ConfigKey> config_keys();
 
 /// `key=VALUE help`, one paragraph per key, for nbdkit's --help.
 std::string config_help();

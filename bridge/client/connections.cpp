@@ -7,9 +7,7 @@
 #include <thread>
 #include <utility>
 
-#include "bridge/client/brick/passive_disk.hpp"
-#include "bridge/client/mirror/mirror_commands.hpp"
-#include "bridge/client/mirror/mirror_device.hpp"
+#include "bridge/client/annex.hpp"
 #include "bridge/protocol/closest.hpp"
 #include "bridge/protocol/printable.hpp"
 #include "bridge/protocol/uuid.hpp"
@@ -31,7 +29,12 @@ std::string export_like(Session& session, const std::string& device, const Inter
 }  // namespace
 
 Connections::Connections(const ClientConfig& config, rtrs::Log log)
-    : config_{config}, log_{std::move(log)}, shared_{config, log_} {}
+    : config_{config}, log_{std::move(log)}, shared_{config, log_} {
+  for (const ClientAnnex* annex : client_annexes()) {
+    if (annex->source != nullptr && source_ == nullptr) source_ = annex->source(config_, log_);
+    if (annex->wrapper != nullptr && wrapper_ == nullptr) wrapper_ = annex->wrapper(config_, log_);
+  }
+}
 
 Connections::~Connections() = default;
 
@@ -185,8 +188,8 @@ tl::expected<Disk*, Failure> Connections::open(const std::string& name, bool rea
     if (!chosen) return tl::unexpected(chosen.error());
     device = *chosen;
   }
-  if (config_.mirror) {
-    auto opened = open_mirror(readonly, interrupt);
+  if (source_ != nullptr) {
+    auto opened = source_->open(readonly, interrupt);
     if (!opened) return tl::unexpected(named(opened.error()));
     return keep(*std::move(opened));
   }
@@ -194,30 +197,8 @@ tl::expected<Disk*, Failure> Connections::open(const std::string& name, bool rea
   if (!session) return tl::unexpected(named(session.error()));
   auto opened = open_in(**session, device, readonly, interrupt);
   if (!opened) return tl::unexpected(named(opened.error()));
-  if (config_.passive) return keep(use_maps(**session, *std::move(opened), interrupt));
+  if (wrapper_ != nullptr) return keep(wrapper_->wrap(**session, *std::move(opened), interrupt));
   return keep(*std::move(opened));
-}
-
-/// All users of a device share its maps. Without them it is used as any other device.
-std::unique_ptr<Disk> Connections::use_maps(Session& session, std::unique_ptr<RemoteDevice> device,
-                                            const Interrupt& interrupt) {
-  const std::lock_guard lock{passive_mutex_};
-  std::erase_if(passive_, [](const auto& brick) { return brick.expired(); });
-  for (const auto& known : passive_) {
-    const auto brick = known.lock();
-    if (brick != nullptr && brick->is_of(*device))
-      return std::make_unique<PassiveDisk>(std::move(device), brick);
-  }
-  auto brick = PassiveBrick::open(*device, session, log_, interrupt);
-  if (!brick) {
-    if (log_) {
-      log_(rtrs::LogLevel::warning, named(brick.error()).text + "; mode=passive has no effect on " +
-                                        in_quotes(device->name()));
-    }
-    return device;
-  }
-  passive_.push_back(*brick);
-  return std::make_unique<PassiveDisk>(std::move(device), *std::move(brick));
 }
 
 Disk* Connections::keep(std::unique_ptr<Disk> disk) {
@@ -227,29 +208,8 @@ Disk* Connections::keep(std::unique_ptr<Disk> disk) {
   return handle;
 }
 
-std::shared_ptr<mirror::Mirror> Connections::mirror() {
-  const std::lock_guard lock{mutex_};
-  return mirror_;
-}
-
 SessionStatus Connections::status() {
-  if (!config_.mirror) return shared_.status();
-  const auto mirror = this->mirror();
-  return mirror != nullptr ? mirror::as_session(config_, mirror->status()) : SessionStatus{};
-}
-
-std::shared_ptr<mirror::Mirror> Connections::usable_mirror() {
-  const std::lock_guard lock{mutex_};
-  if (mirror_ == nullptr || mirror_->dead())
-    mirror_ = std::make_shared<mirror::Mirror>(config_, log_);
-  return mirror_;
-}
-
-tl::expected<std::unique_ptr<Disk>, Failure> Connections::open_mirror(bool readonly,
-                                                                      const Interrupt& interrupt) {
-  auto mirror = usable_mirror();
-  if (auto attached = mirror->attach(interrupt); !attached) return tl::unexpected(attached.error());
-  return std::make_unique<mirror::MirrorDevice>(std::move(mirror), config_.device, readonly);
+  return source_ != nullptr ? source_->status() : shared_.status();
 }
 
 void Connections::close(Disk* disk) {
@@ -268,10 +228,9 @@ std::string Connections::describe(const Disk& disk) const {
 }
 
 tl::expected<void, Failure> Connections::probe() {
-  if (config_.mirror) {
-    mirror::Mirror probe{config_, log_};
-    auto attached = probe.attach({});
-    if (!attached) return tl::unexpected(named(attached.error()));
+  if (source_ != nullptr) {
+    auto probed = source_->probe();
+    if (!probed) return tl::unexpected(named(probed.error()));
     return {};
   }
   auto session = shared_.connect_for_probe();
@@ -287,13 +246,11 @@ tl::expected<void, Failure> Connections::probe() {
 void Connections::leave() {
   shared_.leave();
   std::unordered_map<Disk*, std::unique_ptr<Disk>> left;
-  std::shared_ptr<mirror::Mirror> mirror;
   {
     const std::lock_guard lock{mutex_};
     left.swap(open_);
-    mirror.swap(mirror_);
   }
-  if (mirror != nullptr) mirror->leave();
+  if (source_ != nullptr) source_->leave();
 }
 
 }  // namespace rnbd

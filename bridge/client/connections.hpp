@@ -14,10 +14,8 @@
 
 namespace rnbd {
 
-namespace mirror {
-class Mirror;
-}
-class PassiveBrick;
+class DeviceWrapper;
+class DiskSource;
 
 /// Owns every open device, because nbdkit does not close them when it ends.
 ///
@@ -49,15 +47,13 @@ class Connections {
   /// the faults of single paths. Keeps nothing open.
   tl::expected<void, Failure> probe();
 
-  /// None unless the configuration names a mirror and a client has opened it.
-  std::shared_ptr<mirror::Mirror> mirror();
-  /// A new one after another client has taken over the first.
-  std::shared_ptr<mirror::Mirror> usable_mirror();
+  /// Where an annex has the disk. Null: it is a device of one server.
+  DiskSource* source() { return source_.get(); }
 
-  /// The state of the shared session, or of the sessions with all members of a mirror.
+  /// The state of the shared session, or of the source's sessions.
   SessionStatus status();
 
-  /// The shared session; unused with a mirror.
+  /// The shared session; unused with a source.
   SharedSession& session() { return shared_; }
 
   /// Ends the session and its threads. No call may be under way.
@@ -69,10 +65,6 @@ class Connections {
                                                                bool readonly,
                                                                const Interrupt& interrupt);
   tl::expected<void, Failure> wait_for_writer(RemoteDevice& device, const Interrupt& interrupt);
-  tl::expected<std::unique_ptr<Disk>, Failure> open_mirror(bool readonly,
-                                                           const Interrupt& interrupt);
-  std::unique_ptr<Disk> use_maps(Session& session, std::unique_ptr<RemoteDevice> device,
-                                 const Interrupt& interrupt);
   Disk* keep(std::unique_ptr<Disk> disk);
   Failure named(Failure failure) const;
   Failure advised(Failure failure) const;
@@ -82,10 +74,9 @@ class Connections {
   const ClientConfig& config_;
   const rtrs::Log log_;
   SharedSession shared_;
-  std::mutex passive_mutex_;                          ///< held while a brick is opened
-  std::vector<std::weak_ptr<PassiveBrick>> passive_;  ///< guarded by passive_mutex_
+  std::unique_ptr<DiskSource> source_;
+  std::unique_ptr<DeviceWrapper> wrapper_;
   std::mutex mutex_;
-  std::shared_ptr<mirror::Mirror> mirror_;                 ///< guarded by mutex_
   std::unordered_map<Disk*, std::unique_ptr<Disk>> open_;  ///< guarded by mutex_
 };
 

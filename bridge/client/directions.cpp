@@ -63,7 +63,7 @@ tl::expected<DeviceUri, std::string> parse_referral(std::string_view text) {
   if (text.size() > kMaxReferral) return Error{"the URI of a referral has at most 1024 bytes"};
   auto uri = parse_device_uri(text);
   if (!uri) return Error{in_quotes(text) + ": " + uri.error()};
-  if (!uri->members.empty()) return fail("it names several servers");
+  if (!uri->servers.empty()) return fail("it names several servers");
   if (!uri->user.empty()) return fail("a client has its own user");
   if (uri->device.empty()) return fail("the device is missing");
   if (is_every_address(uri->host)) return fail("nobody can connect to every address");

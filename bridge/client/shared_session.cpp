@@ -67,9 +67,7 @@ tl::expected<rtrs::ClientOptions, Failure> SharedSession::options(const std::str
   if (config_.extensions) {
     options.features = rtrs::wire::kFeatureExactlyOnce | rtrs::wire::kFeatureUserMessages |
                        rtrs::wire::kFeatureAccessNotice | rtrs::wire::kFeatureSharedIdentity |
-                       wire::kFeatureClaims;
-    if (config_.is_member) options.features |= wire::kFeatureMirror;
-    if (config_.passive) options.features |= kBrickFeatures;
+                       wire::kFeatureClaims | config_.annex_features;
   }
   options.log = [log = log_, lost_at = path_lost_at_](rtrs::LogLevel level,
                                                       const std::string& text) {

@@ -6,7 +6,6 @@
 #include <cstdlib>
 
 #include "bridge/protocol/messages.hpp"
-#include "bridge/protocol/mirror.hpp"
 #include "bridge/protocol/printable.hpp"
 #include "rdma/host_name.hpp"
 
@@ -15,10 +14,17 @@ namespace {
 
 using Error = tl::unexpected<std::string>;
 
-constexpr std::string_view kForms =
-    "write rnbd+tcp://HOST[:PORT]/DEVICE (TCP), rnbds+tcp://[USER@]HOST[:PORT]/DEVICE (TCP with "
-    "TLS) or rnbd://HOST[:PORT]/DEVICE (RDMA); of several servers that keep the same device, "
-    "rnbd-mirror+tcp://HOST[:PORT],HOST[:PORT]/DEVICE";
+/// The right forms, for messages.
+std::string forms() {
+  std::string text =
+      "write rnbd+tcp://HOST[:PORT]/DEVICE (TCP), rnbds+tcp://[USER@]HOST[:PORT]/DEVICE (TCP with "
+      "TLS) or rnbd://HOST[:PORT]/DEVICE (RDMA)";
+  for (const SchemeOfSeveral& scheme : schemes_of_several()) {
+    text += std::string{"; of "} + scheme.name + ", rnbd-" + std::string{scheme.word} +
+            "+tcp://HOST[:PORT],HOST[:PORT]/DEVICE";
+  }
+  return text;
+}
 
 int hex_digit(char c) {
   if (c >= '0' && c <= '9') return c - '0';
@@ -247,10 +253,6 @@ tl::expected<HostPort, std::string> parse_host_port(std::string_view text, std::
 
 namespace {
 
-constexpr const char* kMirrorForm =
-    "write rnbd-mirror+tcp://HOST[:PORT],HOST[:PORT]/DEVICE, and HOST+HOST for two paths to one "
-    "server";
-
 std::vector<std::string_view> split(std::string_view text, char separator) {
   std::vector<std::string_view> parts;
   for (std::size_t at = 0; at <= text.size();) {
@@ -262,28 +264,61 @@ std::vector<std::string_view> split(std::string_view text, char separator) {
 }
 
 /// `host,host`: servers, each of which may have several paths, `path+path`.
-tl::expected<void, std::string> parse_members(std::string_view text, DeviceUri& uri) {
+tl::expected<void, std::string> parse_servers(std::string_view text, const SchemeOfSeveral& scheme,
+                                              DeviceUri& uri) {
+  const std::string form = std::string{"; "} + scheme.form;
   std::vector<rtrs::PathAddress> all;
-  for (const std::string_view member : split(text, ',')) {
-    auto& paths = uri.members.emplace_back();
-    for (const std::string_view name : split(member, '+')) {
+  for (const std::string_view server : split(text, ',')) {
+    auto& paths = uri.servers.emplace_back();
+    for (const std::string_view name : split(server, '+')) {
       auto path = parse_path(name, uri.transport);
-      if (!path) return Error{path.error() + "; " + kMirrorForm};
+      if (!path) return Error{path.error() + form};
       if (std::ranges::find(all, *path) != all.end()) {
-        return Error{"the mirror names " + in_quotes(name) +
-                     " twice; each server keeps one copy, so name another one"};
+        return Error{in_quotes(name) + " is there twice; each server of " + scheme.name +
+                     " keeps one copy, so name another one"};
       }
       all.push_back(*path);
       paths.push_back(*std::move(path));
     }
   }
-  if (uri.members.size() < 2 || uri.members.size() > mirror::kMaxMembers) {
-    return Error{"a mirror has 2 to " + std::to_string(mirror::kMaxMembers) + " servers, not " +
-                 std::to_string(uri.members.size()) + "; " + kMirrorForm};
+  if (uri.servers.size() < 2 || uri.servers.size() > scheme.most) {
+    return Error{std::string{scheme.name} + " has 2 to " + std::to_string(scheme.most) +
+                 " servers, not " + std::to_string(uri.servers.size()) + form};
   }
   uri.host = all.front().host;
   uri.port = all.front().port;
   return {};
+}
+
+/// `rnbd[s][-WORD][+tcp]`
+tl::expected<const SchemeOfSeveral*, std::string> parse_scheme(std::string_view scheme,
+                                                               DeviceUri& uri) {
+  constexpr std::string_view kTcp = "+tcp";
+  const auto unknown = [&] {
+    return Error{"unknown scheme " + in_quotes(scheme) + "; " + forms()};
+  };
+  std::string_view rest = scheme;
+  const bool tcp = rest.ends_with(kTcp);
+  if (tcp) rest.remove_suffix(kTcp.size());
+  uri.transport = tcp ? rtrs::TransportKind::tcp : rtrs::TransportKind::rdma;
+  if (!rest.starts_with("rnbd")) return unknown();
+  rest.remove_prefix(4);
+  uri.tls = rest.starts_with('s');
+  if (uri.tls) rest.remove_prefix(1);
+  const SchemeOfSeveral* several = nullptr;
+  if (!rest.empty()) {
+    const auto schemes = schemes_of_several();
+    const auto found = std::ranges::find(schemes, rest.substr(1), &SchemeOfSeveral::word);
+    if (rest.front() != '-' || found == schemes.end()) return unknown();
+    several = &*found;
+    uri.several = several->word;
+  }
+  if (uri.tls && !tcp) {
+    return Error{
+        "RDMA does not encrypt, so there is no rnbds://; write rnbds+tcp://HOST/DEVICE for "
+        "TLS over TCP, or rnbd://HOST/DEVICE for RDMA in clear"};
+  }
+  return several;
 }
 
 /// `rest`: the slash and the text behind it, or nothing.
@@ -302,29 +337,12 @@ tl::expected<DeviceUri, std::string> with_device(DeviceUri uri, std::string_view
 
 tl::expected<DeviceUri, std::string> parse_device_uri(std::string_view text) {
   DeviceUri uri;
-  bool mirror = false;
   std::size_t scheme_end = text.find("://");
   if (scheme_end == std::string_view::npos) {
-    return Error{in_quotes(text) + " is not a URI; " + std::string{kForms}};
+    return Error{in_quotes(text) + " is not a URI; " + forms()};
   }
-  std::string_view scheme = text.substr(0, scheme_end);
-  if (scheme == "rnbd" || scheme == "rnbd-mirror") {
-    mirror = scheme != "rnbd";
-    uri.transport = rtrs::TransportKind::rdma;
-  } else if (scheme == "rnbd+tcp" || scheme == "rnbds+tcp") {
-    uri.transport = rtrs::TransportKind::tcp;
-    uri.tls = scheme == "rnbds+tcp";
-  } else if (scheme == "rnbd-mirror+tcp" || scheme == "rnbds-mirror+tcp") {
-    mirror = true;
-    uri.transport = rtrs::TransportKind::tcp;
-    uri.tls = scheme == "rnbds-mirror+tcp";
-  } else if (scheme == "rnbds" || scheme == "rnbds-mirror") {
-    return Error{
-        "RDMA does not encrypt, so there is no rnbds://; write rnbds+tcp://HOST/DEVICE for "
-        "TLS over TCP, or rnbd://HOST/DEVICE for RDMA in clear"};
-  } else {
-    return Error{"unknown scheme " + in_quotes(scheme) + "; " + std::string{kForms}};
-  }
+  const auto several = parse_scheme(text.substr(0, scheme_end), uri);
+  if (!several) return Error{several.error()};
 
   std::string_view rest = text.substr(scheme_end + 3);
   if (rest.find('#') != std::string_view::npos) {
@@ -340,8 +358,9 @@ tl::expected<DeviceUri, std::string> parse_device_uri(std::string_view text) {
   std::size_t slash = std::min(rest.find('/'), rest.size());
   const auto host = take_user(uri, rest.substr(0, slash));
   if (!host) return Error{host.error()};
-  if (mirror) {
-    if (auto members = parse_members(*host, uri); !members) return Error{members.error()};
+  if (*several != nullptr) {
+    if (auto servers = parse_servers(*host, **several, uri); !servers)
+      return Error{servers.error()};
     return with_device(std::move(uri), rest.substr(slash));
   }
   const std::string_view authority = *host;
@@ -352,7 +371,7 @@ tl::expected<DeviceUri, std::string> parse_device_uri(std::string_view text) {
         "rnbd://USER@HOST/DEVICE?auth-psk-file=FILE"};
   }
   auto address = parse_host_port(authority);
-  if (!address) return Error{address.error() + "; " + std::string{kForms}};
+  if (!address) return Error{address.error() + "; " + forms()};
   uri.host = address->host;
   uri.port = address->port;
 

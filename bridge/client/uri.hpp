@@ -2,6 +2,7 @@
 // How users name a device somewhere else, and the ways to it.
 #pragma once
 
+#include <span>
 #include <string>
 #include <string_view>
 #include <tl/expected.hpp>
@@ -22,8 +23,10 @@ struct DeviceUri {
   std::string user = {};  ///< with TLS: the user's name; "" = not said
   /// The keys behind '?' with their values, for a caller that knows them.
   std::vector<std::pair<std::string, std::string>> options{};
-  /// The paths to each member of a mirror, the server being the first; none: it is no mirror.
-  std::vector<std::vector<rtrs::PathAddress>> members{};
+  /// The word of rnbd-WORD://, and the paths to each of the servers, of which `host` is the first;
+  /// none: it names one server.
+  std::string several{};
+  std::vector<std::vector<rtrs::PathAddress>> servers{};
   friend bool operator==(const DeviceUri&, const DeviceUri&) = default;
 
   rtrs::PathAddress path() const { return {transport, "", host, port}; }
@@ -33,15 +36,24 @@ struct DeviceUri {
 /// `rnbds+tcp://[user@]host[:port][/device]` (TCP with TLS), each of which may end with
 /// `?key=value[&key=value ...]`.
 ///
-/// With `rnbd-mirror://`, `rnbd-mirror+tcp://` and `rnbds-mirror+tcp://` it has a list of servers,
-/// `host[:port],host[:port]`, that keep the same device together. `a+b` is one server with two
-/// paths, each of which is written as for parse_path().
+/// With `rnbd-WORD://`, `rnbd-WORD+tcp://` and `rnbds-WORD+tcp://`, WORD being one of
+/// schemes_of_several(), it has a list of servers, `host[:port],host[:port]`. `a+b` is one server
+/// with two paths, each of which is written as for parse_path().
 ///
 /// The device follows the first slash: `disk0`, or `dev/sdb`, or with a second slash `/dev/sdb`.
 /// `%41` stands for the byte 0x41; '?', '#' and control characters must be written so.
 ///
 /// Errors: a sentence with the remedy.
 tl::expected<DeviceUri, std::string> parse_device_uri(std::string_view text);
+
+/// A kind of disk that several servers have together.
+struct SchemeOfSeveral {
+  std::string_view word;
+  std::size_t most;  ///< servers
+  const char* name;  ///< of such a disk, for messages
+  const char* form;  ///< "write ...", for messages
+};
+std::span<const SchemeOfSeveral> schemes_of_several();
 
 /// Reads `host[:port]`, an IPv6 address in brackets. Without a port it gets the given one.
 ///

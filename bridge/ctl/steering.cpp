@@ -158,7 +158,7 @@ class Planner {
   static tl::expected<std::string, std::string> complete(const Thing& session,
                                                          const std::string& text) {
     const auto uri = parse_device_uri(session.text("srvname"));
-    if (!uri || !uri->members.empty()) return text;
+    if (!uri || !uri->servers.empty()) return text;
     const auto path = parse_path(text, uri->transport, uri->port);
     if (!path) return tl::unexpected(path.error());
     const std::string preference = std::to_string(path->preference);

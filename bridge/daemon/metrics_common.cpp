@@ -72,15 +72,6 @@ void add_operations(Exposition& page, const std::string& name, const MeterReadin
   }
 }
 
-void add_state(Exposition& page, Exposition::Labels labels, std::string_view state,
-               std::initializer_list<std::string_view> all) {
-  labels.emplace_back("state", "");
-  for (const std::string_view each : all) {
-    labels.back().second = each;
-    page.sample(labels, std::uint64_t{each == state ? 1U : 0U});
-  }
-}
-
 void add_ends(Exposition& page, const std::vector<std::pair<std::string, std::time_t>>& files) {
   page.family("certificate_end_timestamp_seconds", MetricType::gauge,
               "When the first certificate or revocation list of the file ends, since 1970.");

@@ -32,9 +32,6 @@ void add_build_info(Exposition& page);
 /// NAME_ops_total, NAME_bytes_total, NAME_errors_total, NAME_latency_seconds and NAME_inflight,
 /// with the label `name`: "export" or "device".
 void add_operations(Exposition& page, const std::string& name, const MeterReadings& readings);
-/// Adds a sample for each state; the present state has 1, the others 0.
-void add_state(Exposition& page, Exposition::Labels labels, std::string_view state,
-               std::initializer_list<std::string_view> all);
 
 /// Adds when files with certificates or revocation lists end: their names, and seconds since 1970.
 void add_ends(Exposition& page, const std::vector<std::pair<std::string, std::time_t>>& files);

@@ -87,7 +87,7 @@ tl::expected<std::unique_ptr<rtrs_brick>, Failure> open(const char* text,
   if (!options) return tl::unexpected(options.error());
   const auto uri = rnbd::parse_device_uri(text != nullptr ? text : "");
   if (!uri) return tl::unexpected(Failure{EINVAL, uri.error()});
-  if (uri->device.empty() || !uri->options.empty() || !uri->members.empty()) {
+  if (uri->device.empty() || !uri->options.empty() || !uri->servers.empty()) {
     return tl::unexpected(
         Failure{EINVAL, "a brick has one server and a name; write rnbd+tcp://HOST[:PORT]/EXPORT"});
   }

@@ -103,6 +103,15 @@ void Exposition::sample(const Labels& labels, std::uint64_t value) {
 
 void Exposition::sample(const Labels& labels, double value) { line("", labels, text_of(value)); }
 
+void Exposition::state(Labels labels, std::string_view state,
+                       std::initializer_list<std::string_view> all) {
+  labels.emplace_back("state", "");
+  for (const std::string_view each : all) {
+    labels.back().second = each;
+    sample(labels, std::uint64_t{each == state ? 1U : 0U});
+  }
+}
+
 void Exposition::histogram(const Labels& labels, const MeterReading::Operations& operations) {
   Labels with_bound = labels;
   with_bound.emplace_back("le", "");

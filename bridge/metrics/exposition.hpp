@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -27,6 +28,8 @@ class Exposition {
   /// Adds a sample to the present family.
   void sample(const Labels& labels, std::uint64_t value);
   void sample(const Labels& labels, double value);
+  /// A sample for each state that something can be in: 1 for the present one.
+  void state(Labels labels, std::string_view state, std::initializer_list<std::string_view> all);
   /// Adds a histogram to it, in seconds, with a bucket for each power of four microseconds.
   void histogram(const Labels& labels, const MeterReading::Operations& operations);
 

@@ -43,7 +43,7 @@ int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   fuzz::require(referral || !referral.error().empty(), "so is a referral");
   if (referral) {
     check_host(referral->host);
-    fuzz::require(referral->user.empty() && referral->members.empty(), "it names no user");
+    fuzz::require(referral->user.empty() && referral->servers.empty(), "it names no user");
     fuzz::require(complaint_about_device_name(referral->device).empty(), "it names a device");
     for (const auto& [key, value] : referral->options) {
       fuzz::require(key == "uuid" || key == "server-id", "it names no file");

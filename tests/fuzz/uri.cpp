@@ -27,7 +27,7 @@ void check(std::string_view text, const DeviceUri& uri) {
   fuzz::require(uri.tls == text.starts_with("rnbds"), "its scheme alone says that it is encrypted");
   fuzz::require(!uri.tls || uri.transport == rtrs::TransportKind::tcp, "RDMA does not encrypt");
   fuzz::require(uri.user.find(':') == std::string::npos, "a URI has no password");
-  fuzz::require(uri.members.size() != 1 && uri.members.size() <= mirror::kMaxMembers,
+  fuzz::require(uri.servers.size() != 1 && uri.servers.size() <= schemes_of_several().front().most,
                 "a mirror has several servers");
 }
 
@@ -39,8 +39,8 @@ void check(const ClientConfig& config, bool encrypted) {
   fuzz::require(config.tls != rtrs::TlsMode::off || config.tls_keys.none(),
                 "keys are not named for nothing");
   std::vector<rtrs::PathAddress> all = config.paths;
-  if (config.mirror) {
-    for (const auto& member : config.mirror->members) {
+  if (!config.servers.empty()) {
+    for (const auto& member : config.servers) {
       all.insert(all.end(), member.begin(), member.end());
     }
   }

@@ -7,6 +7,8 @@
 #include <functional>
 #include <utility>
 
+#include "bridge/client/mirror/mirror_config.hpp"
+
 namespace rnbd::mirror {
 namespace {
 
@@ -25,14 +27,14 @@ GroupDriver::GroupDriver(const ClientConfig& config, const Surroundings& surroun
       answers_{surroundings.answers},
       links_{surroundings.links},
       state_{surroundings.state},
-      members_(config.mirror->members.size()),
+      members_(config.servers.size()),
       report_{config.device, std::move(log), members_.size()},
       calls_{answers_,
              [this](auto operation, bool by_force) { return withdraw(operation, by_force); }},
-      copies_{config.mirror->resync_rate} {
+      copies_{settings_of(config).resync_rate} {
   for (unsigned i = 0; i < members_.size(); ++i) {
     members_[i].link = &links_[i];
-    members_[i].overwrite = config.mirror->create_copy;
+    members_[i].overwrite = settings_of(config).create_copy;
   }
 }
 

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "bridge/client/mirror/group_driver.hpp"
+#include "bridge/client/mirror/mirror_config.hpp"
 #include "bridge/client/mirror/mirror_status.hpp"
 
 namespace rnbd::mirror {
@@ -69,7 +70,7 @@ void GroupDriver::begin_group(const OpenMember& open) {
             .regions = 0,
             .region_shift = wire::region_shift_of(geometry.size),
             .size = geometry.size,
-            .group = config_.mirror->group,
+            .group = settings_of(config_).group,
             .claimant = random_uuid()};
   const wire::MirrorShape whole{0, shape_.members, shape_.region_shift, shape_.size};
   shape_.regions = whole.regions();
@@ -78,7 +79,7 @@ void GroupDriver::begin_group(const OpenMember& open) {
       .regions = shape_.regions,
       .region_sectors = (std::uint64_t{1} << shape_.region_shift) / wire::kSectorSize,
       .sectors = geometry.padded_size / wire::kSectorSize,
-      .degraded = config_.mirror->degraded};
+      .degraded = settings_of(config_).degraded};
   GroupHost& host = *this;
   group_ = std::make_unique<Group>(options, host);
   state_.set_geometry(geometry_of_mirror(geometry));
@@ -124,7 +125,7 @@ void GroupDriver::check_links(Clock::time_point now) {
 
 /// By the heartbeats. Half as long again does not count, so that it stays with one of equals.
 void GroupDriver::choose_nearest() {
-  if (!config_.mirror->near) return;
+  if (!settings_of(config_).near) return;
   unsigned nearest = kMaxMembers;
   rtrs::Duration least{};
   for (unsigned i = 0; i < members_.size(); ++i) {

@@ -13,11 +13,12 @@ namespace {
 
 ClientConfig config_of_member(const ClientConfig& whole, std::size_t member) {
   ClientConfig config = whole;
-  config.paths = whole.mirror->members[member];
-  config.mirror.reset();
+  config.paths = whole.servers[member];
+  config.servers.clear();
+  config.several.clear();
   config.lanes = 1;
   config.access = wire::AccessMode::read_write;
-  config.is_member = true;
+  config.annex_features = wire::kFeatureMirror;
   config.control.clear();
   return config;
 }
@@ -68,8 +69,8 @@ std::string keys_in_uri(const ClientConfig& config) {
 MemberLinks::MemberLinks(const ClientConfig& config, const rtrs::Log& log, const OnOpen& on_open)
     : scheme_{config.server().substr(0, config.server().find("://"))},
       device_{config.device},
-      mirror_{*config.mirror} {
-  for (unsigned i = 0; i < config.mirror->members.size(); ++i) {
+      mirror_{settings_of(config)} {
+  for (unsigned i = 0; i < config.servers.size(); ++i) {
     links_.push_back(std::make_unique<MemberLink>(
         config_of_member(config, i), log,
         [on_open, i](std::unique_ptr<OpenMember> open) { on_open(i, std::move(open)); }));

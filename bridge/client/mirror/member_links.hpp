@@ -10,6 +10,7 @@
 
 #include "bridge/client/config.hpp"
 #include "bridge/client/mirror/member_link.hpp"
+#include "bridge/client/mirror/mirror_config.hpp"
 
 namespace rnbd::mirror {
 

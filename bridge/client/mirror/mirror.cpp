@@ -28,7 +28,7 @@ void Mirror::begin() {
   const std::lock_guard lock{mutex_};
   if (std::exchange(running_, true)) return;
   thread_ = std::thread{[this] { driver_.loop(); }};
-  for (unsigned i = 0; i < config_.mirror->members.size(); ++i) links_[i].start();
+  for (unsigned i = 0; i < config_.servers.size(); ++i) links_[i].start();
 }
 
 tl::expected<void, Failure> Mirror::attach(const Interrupt& interrupt) {
@@ -84,7 +84,7 @@ void Mirror::give_up(rtrs::LaneLoop::Job& job) {
 MirrorStatus Mirror::status() const {
   MirrorStatus status = state_.status();
   status.uri = links_.uri();
-  status.members.resize(config_.mirror->members.size());
+  status.members.resize(config_.servers.size());
   for (unsigned i = 0; i < status.members.size(); ++i) {
     MemberStatus& member = status.members[i];
     member.server = links_.server(i);

@@ -7,6 +7,8 @@
 #include <string>
 #include <utility>
 
+#include "bridge/client/mirror/mirror_annex.hpp"
+#include "bridge/client/mirror/mirror_config.hpp"
 #include "bridge/client/uri.hpp"
 #include "bridge/protocol/uuid.hpp"
 
@@ -28,7 +30,7 @@ const char* name_of(Group::Standing standing) {
 
 Json describe(const ClientConfig& config, const MirrorStatus& status) {
   const auto mib = [&](std::uint32_t regions) { return regions * status.region_bytes >> 20; };
-  Json answer{{"device", config.device}, {"group", uuid_text(config.mirror->group)},
+  Json answer{{"device", config.device}, {"group", uuid_text(settings_of(config).group)},
               {"uri", status.uri},       {"attached", status.live},
               {"term", status.term},     {"unequal_mib", mib(status.unequal)},
               {"losses", status.losses}, {"trouble", status.trouble},
@@ -76,18 +78,15 @@ Reply add_member(const ClientConfig& config, Mirror& mirror, const std::string& 
 
 }  // namespace
 
-Reply about_mirror(const ClientConfig& config, Connections& connections, const std::string& words) {
+Reply about_mirror(const ClientConfig& config, MirrorSource* source, const std::string& words) {
   std::string rest = words;
   const std::string word = first_word(rest);
-  if (!config.mirror) return tl::unexpected(Failure{EOPNOTSUPP, "this disk is no mirror"});
-  if (word == "status" && rest.empty()) {
-    const auto mirror = connections.mirror();
-    return describe(config, mirror != nullptr ? mirror->status() : MirrorStatus{});
-  }
+  if (source == nullptr) return tl::unexpected(Failure{EOPNOTSUPP, "this disk is no mirror"});
+  if (word == "status" && rest.empty()) return describe(config, source->members());
   const std::string argument = first_word(rest);
   const bool sure = (word == "force" || word == "add") && rest == "--force";
   if (!argument.empty() && (rest.empty() || sure)) {
-    const auto mirror = connections.usable_mirror();
+    const auto mirror = source->usable();
     if (word == "add") return add_member(config, *mirror, argument, sure);
     if (word == "discard") return answer_to(mirror->discard(argument));
     if (word == "force") return answer_to(mirror->force(argument, sure));

@@ -2,11 +2,13 @@
 // The state of a mirror, for people and monitoring.
 #pragma once
 
-#include "bridge/client/connections.hpp"
+#include "bridge/client/config.hpp"
 #include "bridge/client/mirror/mirror.hpp"
 #include "bridge/control/commands.hpp"
 
 namespace rnbd::mirror {
+
+class MirrorSource;
 
 /// "in step", "resync", ...
 const char* name_of(Group::Standing standing);
@@ -14,8 +16,8 @@ const char* name_of(Group::Standing standing);
 /// The answer to `mirror status`.
 Json describe(const ClientConfig& config, const MirrorStatus& status);
 
-/// `mirror status|add|discard|force ...`
-tl::expected<Json, Failure> about_mirror(const ClientConfig& config, Connections& connections,
+/// `mirror status|add|discard|force ...`; null: the disk is no mirror.
+tl::expected<Json, Failure> about_mirror(const ClientConfig& config, MirrorSource* source,
                                          const std::string& words);
 
 /// The sessions of all members as one, for readers that expect a single session.

@@ -6,7 +6,7 @@
 #include <iterator>
 #include <nlohmann/json.hpp>
 
-#include "bridge/client/mirror/mirror_commands.hpp"
+#include "bridge/client/annex.hpp"
 #include "bridge/daemon/metrics_common.hpp"
 #include "rdma/path_list.hpp"
 #include "rdma/transport/tls/inspect.hpp"
@@ -41,8 +41,8 @@ void add_paths(Exposition& page, const SessionStatus& status) {
   };
   page.family("path_state", MetricType::gauge, "1 for the state that the path is in.");
   for (const rtrs::PathStatus& path : status.paths) {
-    add_state(page, {{"path", to_string(path.address)}}, name_of(path.state),
-              {"connected", "connecting", "waiting", "disconnected"});
+    page.state({{"path", to_string(path.address)}}, name_of(path.state),
+               {"connected", "connecting", "waiting", "disconnected"});
   }
   using Path = rtrs::PathStatus;
   each("path_in_use", MetricType::gauge, "1: it takes new requests.",
@@ -62,26 +62,6 @@ void add_paths(Exposition& page, const SessionStatus& status) {
        [](const Path& path) {
          return path.connects - (is_connected(path) && path.connects > 0 ? 1U : 0U);
        });
-}
-
-void add_mirror(Exposition& page, const mirror::MirrorStatus& status) {
-  page.family("mirror_attached", MetricType::gauge, "1: enough members of the mirror are there.");
-  page.sample({}, std::uint64_t{status.live});
-  page.family("mirror_member_state", MetricType::gauge, "1 for the state that the member is in.");
-  for (const auto& member : status.members) {
-    add_state(page, {{"server", member.server}}, mirror::name_of(member.progress.standing),
-              {"in step", "resync", "waiting", "away"});
-  }
-  page.family("mirror_member_resync_bytes", MetricType::gauge,
-              "What is left to copy until the member is in step.");
-  for (const auto& member : status.members)
-    page.sample({{"server", member.server}}, member.progress.left * status.region_bytes);
-  page.family("mirror_unequal_bytes", MetricType::gauge,
-              "What is left to be made equal after a client that died.");
-  page.sample({}, status.unequal * status.region_bytes);
-  page.family("mirror_losses_total", MetricType::counter,
-              "How often a member that was in step was lost.");
-  page.sample({}, status.losses);
 }
 
 }  // namespace
@@ -109,10 +89,7 @@ std::string BridgeMetrics::page() const {
   page.family("no_path_seconds_total", MetricType::counter,
               "How long altogether no path could carry requests, in this session.");
   page.sample({}, in_seconds(status.without_path));
-  if (config_.mirror) {
-    const auto mirror = connections_.mirror();
-    add_mirror(page, mirror != nullptr ? mirror->status() : mirror::MirrorStatus{});
-  }
+  if (DiskSource* const source = connections_.source()) source->add_metrics(page);
   page.family("nbd_clients", MetricType::gauge, "NBD clients that are served.");
   page.sample({}, std::uint64_t{usage.clients});
   page.family("nbd_budget_bytes", MetricType::gauge,

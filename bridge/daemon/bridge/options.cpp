@@ -57,7 +57,7 @@ struct Arguments {
   std::string uri;
   std::vector<std::string> listen;
   std::string log_level = "info";
-  std::vector<std::pair<const ConfigKey*, std::string>> keys;
+  std::vector<std::pair<const ClientOption*, std::string>> keys;
   std::string kernel;
   std::string map_name;
   std::string dead_timeout;
@@ -66,14 +66,14 @@ struct Arguments {
 
 /// The plugin's keys that have no place here: the URI is an argument, and without a device in it
 /// the export is the client's choice.
-bool is_option(const ConfigKey& key) {
+bool is_option(const ClientOption& key) {
   const std::string_view name{key.key};
   return name != "uri" && name != "server" && name != "transport" && name != "dynamic-export";
 }
 
 /// TLS towards the server has names of its own: --tls and its like are about the NBD clients, as
 /// they are of nbdkit.
-std::string option_of(const ConfigKey& key) {
+std::string option_of(const ClientOption& key) {
   const std::string name{key.key};
   return "--" + (name.starts_with("tls") ? "upstream-" + name : name);
 }
@@ -149,14 +149,14 @@ void add_options(CLI::App& app, Arguments& arguments, BridgeOptions& options) {
       ->type_name("ADDRESS")
       ->allow_extra_args(false)
       ->take_all();
-  for (const ConfigKey& key : config_keys()) {
-    if (!is_option(key)) continue;
-    const auto take = [&arguments, &key](const std::vector<std::string>& values) {
-      for (const std::string& value : values) arguments.keys.emplace_back(&key, value);
+  for (const ClientOption* key : client_options()) {
+    if (!is_option(*key)) continue;
+    const auto take = [&arguments, key](const std::vector<std::string>& values) {
+      for (const std::string& value : values) arguments.keys.emplace_back(key, value);
       return true;
     };
-    app.add_option(option_of(key), take, key.help)
-        ->type_name(key.value)
+    app.add_option(option_of(*key), take, key->help)
+        ->type_name(key->value)
         ->allow_extra_args(false)
         ->take_all();
   }
@@ -192,9 +192,9 @@ void add_options(CLI::App& app, Arguments& arguments, BridgeOptions& options) {
 
 /// The plugin's parameters, KEY=VALUE or KEY=, as options.
 std::string as_options(std::string text) {
-  for (const ConfigKey& key : config_keys()) {
-    const std::string word = std::string{key.key} + "=";
-    const std::string name = is_option(key) ? option_of(key) : "the " + std::string{key.key};
+  for (const ClientOption* key : client_options()) {
+    const std::string word = std::string{key->key} + "=";
+    const std::string name = is_option(*key) ? option_of(*key) : "the " + std::string{key->key};
     for (std::size_t at = text.find(word); at != std::string::npos; at = text.find(word, at)) {
       const bool whole = at == 0 || text[at - 1] == ' ';
       if (!whole) {

@@ -92,8 +92,8 @@ void add_options(CLI::App& app, Arguments& arguments) {
       arguments.values.emplace_back(&rule, value);
     };
     const std::string name = "--" + std::string{rule.key};
-    if (rule.value_name != nullptr) {
-      app.add_option_function<std::string>(name, take, rule.help)->type_name(rule.value_name);
+    if (rule.value != nullptr) {
+      app.add_option_function<std::string>(name, take, rule.help)->type_name(rule.value);
     } else {
       app.add_flag_callback(
           name, [take] { take("true"); }, rule.help);

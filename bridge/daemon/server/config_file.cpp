@@ -150,7 +150,7 @@ class Reader {
         unknown(key, known, "[server]");
         continue;
       }
-      const auto text = text_of(node, rule->value_name == nullptr);
+      const auto text = text_of(node, rule->value == nullptr);
       const std::string wrong = text ? rule->apply(settings_, *text) : "has the wrong type";
       if (!wrong.empty()) complain(node, rule->key, wrong + "; write e.g. " + example(*rule));
     }
@@ -209,7 +209,7 @@ class Reader {
   static std::string example(const SettingRule& rule) {
     const std::string value = rule.example;
     const bool bare =
-        value.find_first_not_of("0123456789") == std::string::npos || rule.value_name == nullptr;
+        value.find_first_not_of("0123456789") == std::string::npos || rule.value == nullptr;
     return std::string{rule.key} + " = " + (bare ? value : "\"" + value + "\"");
   }
 

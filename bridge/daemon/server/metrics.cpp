@@ -92,11 +92,11 @@ void add_exports(Exposition& page, const ExportCatalogue& catalogue, const Sessi
   for (const auto& [name, use] : uses) {
     const auto named = std::ranges::find(exports, name, &ExportStatus::name);
     const bool waits = named != exports.end() && named->waits();
-    add_state(page, {{"export", name}},
-              waits                      ? "waiting"
-              : use.oldest >= kHungAfter ? "hung"
-                                         : "served",
-              {"served", "waiting", "hung"});
+    page.state({{"export", name}},
+               waits                      ? "waiting"
+               : use.oldest >= kHungAfter ? "hung"
+                                          : "served",
+               {"served", "waiting", "hung"});
   }
   page.family("export_displaced", MetricType::gauge,
               "1: its path leads to other storage than clients have, or nowhere.");

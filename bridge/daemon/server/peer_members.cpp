@@ -56,7 +56,8 @@ class PeerMembers::Peer {
     // The client must not choose among the files of this machine.
     if (!config)
       complain(config.error());
-    else if (uri.find('?') != std::string::npos || config->mirror || config->device.empty())
+    else if (uri.find('?') != std::string::npos || !config->servers.empty() ||
+             config->device.empty())
       complain("that is no URI of one disk without options");
     else
       adopt(*std::move(config));
@@ -78,7 +79,7 @@ class PeerMembers::Peer {
  private:
   void adopt(ClientConfig config) {
     config.access = wire::AccessMode::read_only;
-    config.is_member = true;
+    config.annex_features = wire::kFeatureMirror;
     config.lanes = 1;
     config.connect_timeout = config.no_path_timeout = kPeerPatience;
     config_ = std::make_unique<ClientConfig>(std::move(config));

@@ -3,7 +3,6 @@
 #include "bridge/daemon/server/settings.hpp"
 
 #include <algorithm>
-#include <charconv>
 #include <limits>
 
 #include "bridge/backend/specification.hpp"
@@ -24,20 +23,6 @@ tl::expected<rtrs::TlsMode, std::string> parse_tls_mode(std::string_view value) 
   return tl::unexpected("'" + std::string{value} + "' is not off, on or require");
 }
 namespace {
-
-template <class T>
-std::string set_number(T& target, const std::string& value, std::uint64_t least,
-                       std::uint64_t most) {
-  std::uint64_t number = 0;
-  const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
-  if (error != std::errc{} || end != value.data() + value.size() || number < least ||
-      number > most) {
-    return "'" + value + "' is not a number from " + std::to_string(least) + " to " +
-           std::to_string(most);
-  }
-  target = static_cast<T>(number);
-  return "";
-}
 
 template <class T>
 std::string set_size(T& target, const std::string& value, std::uint64_t least, std::uint64_t most) {
@@ -71,12 +56,6 @@ std::string set_log_level(rtrs::LogLevel& target, const std::string& value) {
   if (found == levels.end())
     return "'" + value + "' is not a level; use debug, info, warning or error";
   target = static_cast<rtrs::LogLevel>(found - levels.begin());
-  return "";
-}
-
-std::string set_text(std::string& target, const std::string& value) {
-  if (value.empty()) return "must not be empty";
-  target = value;
   return "";
 }
 

@@ -10,6 +10,7 @@
 #include <tl/expected.hpp>
 #include <vector>
 
+#include "bridge/protocol/option.hpp"
 #include "bridge/server/catalogue.hpp"
 #include "bridge/server/rights.hpp"
 #include "rdma/core/time.hpp"
@@ -52,16 +53,8 @@ struct Settings {
   rtrs::AuthMode auth = rtrs::AuthMode::none;
 };
 
-/// One named value: `--queue-depth 64` on the command line, or `queue-depth = 64` in the table
-/// [server] of the file.
-struct SettingRule {
-  const char* key;
-  const char* value_name;  ///< for the help; null = a switch: its value is "true" or "false"
-  const char* example;     ///< a correct value
-  const char* help;
-  /// Sets the value, or returns a sentence about the mistake in it; "" = it is set.
-  std::string (*apply)(Settings& settings, const std::string& value);
-};
+/// `--queue-depth 64` on the command line, or `queue-depth = 64` in the table [server] of the file.
+using SettingRule = OptionRow<Settings>;
 
 std::span<const SettingRule> setting_rules();
 

@@ -41,7 +41,7 @@ MAY_INCLUDE = {
                                 "rdma/transport/readiness.hpp"],
     "bridge/control/": DOORS,
     "bridge/metrics/": ["rdma/printable.hpp"],
-    "bridge/client/": RTRS + ["bridge/protocol/", "bridge/control/"],
+    "bridge/client/": RTRS + ["bridge/protocol/", "bridge/control/", "bridge/metrics/exposition.hpp"],
     "bridge/library/": RTRS + ["bridge/client/", "bridge/protocol/", "rdma/library/"],
     "bridge/nbd/": RTRS + ["bridge/client/", "bridge/metrics/", "bridge/protocol/",
                            "bridge/control/unix_socket.hpp",

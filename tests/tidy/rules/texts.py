@@ -18,26 +18,30 @@ def man_page(tree, name):
     return "\n".join(tree.read(p) for p in pages).replace("\\-", "-")
 
 
+ROW = re.compile(r'^    \{\{"([a-z][a-z0-9-]*)",(.*?)(?=^    \{\{|\Z)', re.M | re.S)
+
+
 def plugin_keys(tree):
-    """The table of what the plugin understands: the file that it is in, and its keys."""
+    """The tables of options of a client: the file of each, and its rows, key and rest."""
     for path in tree.code("bridge/client"):
-        match = re.search(r"ConfigKey k\w+\[\] = \{\n(.*?)\n\};", tree.read(path), re.S)
-        if match:
-            return path, re.findall(r'\{"([a-z][a-z0-9-]*)",', match.group(1))
-    return None, []
+        for table in re.findall(r"ClientOption k\w+\[\] = \{\n(.*?)\n\};", tree.read(path), re.S):
+            yield path, ROW.findall(table)
 
 
 def plugin_parameters(tree):
     """every parameter of the plugin's help is in its man page"""
-    path, keys = plugin_keys(tree)
+    tables = list(plugin_keys(tree))
     page = man_page(tree, "nbdkit-rnbd-plugin")
-    if path is None or page is None:
+    if not tables or page is None:
         raise Skip("there is no plugin with a man page")
-    if not keys:
-        yield f"{path}:1: the table of keys has no entry"
-    for key in keys:
-        if not re.search(r"(?<![\w-])" + re.escape(key) + "=", page):
-            yield f"{path}:1: the parameter {key}= is missing in the plugin's man page"
+    for path, rows in tables:
+        if not rows:
+            yield f"{path}:1: a table of keys has no entry"
+        for key, rest in rows:
+            if "OptionPlace::uri}" in rest:
+                continue  # no parameter of its own
+            if not re.search(r"(?<![\w-])" + re.escape(key) + "=", page):
+                yield f"{path}:1: the parameter {key}= is missing in the plugin's man page"
 
 
 def daemon_options(tree):
@@ -204,8 +208,8 @@ RULES = {
     options_of_programs: [("rdma/core/planted.cpp", 'const char* why = "too many (--planted)";\n'),
                           ("rdma/planted.cpp", 'const char* why = "write rnbds+tcp://";\n')],
     plugin_parameters: [("bridge/client/aaa.cpp",
-                         'constexpr ConfigKey kKeys[] = {\n    {"planted", "N", "x"},\n};\n'),
-                        ("bridge/client/aaa.cpp", "constexpr ConfigKey kKeys[] = {\n\n};\n")],
+                         'constexpr ClientOption kOptions[] = {\n    {{"planted", "N", "x"}},\n};\n'),
+                        ("bridge/client/aaa.cpp", "constexpr ClientOption kOptions[] = {\n\n};\n")],
     daemon_options: [("planted/bin/rnbd-server", "#!/bin/sh\necho '  -p,--planted N   x'\n"),
                      ("planted/bin/rnbd-server", "#!/bin/sh\necho 'says nothing'\n")],
     references: [("rdma/wire/planted.hpp", "/// Source: docs/protocol.md, planted section.\n"),

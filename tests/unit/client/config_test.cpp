@@ -5,6 +5,7 @@
 
 #include <filesystem>
 
+#include "bridge/client/mirror/mirror_config.hpp"
 #include "bridge/protocol/uuid.hpp"
 #include "rdma/wire/messages.hpp"
 
@@ -171,19 +172,23 @@ TEST_CASE("a command that reaches the server has the keys, each as one word of a
 
 TEST_CASE("a mirror has its members and how it is used from the URI") {
   const ClientConfig config = good({{"uri", "rnbd-mirror+tcp://a,b:99/disk0?degraded=quorum"}});
-  REQUIRE(config.mirror.has_value());
-  CHECK(config.mirror->members.size() == 2);
-  CHECK(config.mirror->degraded == rnbd::mirror::Degraded::quorum);
-  CHECK_FALSE(config.mirror->near);
-  CHECK_FALSE(config.mirror->create_copy);
-  CHECK(good({{"uri", "rnbd-mirror+tcp://a,b/disk0?create=copy"}}).mirror->create_copy);
-  CHECK(config.paths == config.mirror->members.front());
+  REQUIRE(config.find<rnbd::mirror::MirrorConfig>() != nullptr);
+  const auto& mirror = rnbd::mirror::settings_of(config);
+  CHECK(config.servers.size() == 2);
+  CHECK(mirror.degraded == rnbd::mirror::Degraded::quorum);
+  CHECK_FALSE(mirror.near);
+  CHECK_FALSE(mirror.create_copy);
+  CHECK(rnbd::mirror::settings_of(good({{"uri", "rnbd-mirror+tcp://a,b/disk0?create=copy"}}))
+            .create_copy);
+  CHECK(config.paths == config.servers.front());
   CHECK(config.server() == "rnbd-mirror+tcp://a:1234,b:99");
-  CHECK_FALSE(good({{"uri", "rnbd+tcp://a/disk0"}}).mirror.has_value());
+  CHECK(good({{"uri", "rnbd+tcp://a/disk0"}}).find<rnbd::mirror::MirrorConfig>() == nullptr);
 }
 
 TEST_CASE("the identity of a mirror's group follows from servers, order and device, or is given") {
-  const auto group = [](const std::string& uri) { return good({{"uri", uri}}).mirror->group; };
+  const auto group = [](const std::string& uri) {
+    return rnbd::mirror::settings_of(good({{"uri", uri}})).group;
+  };
   const auto first = group("rnbd-mirror+tcp://a,b/disk0");
   CHECK(first == group("rnbd-mirror+tcp://a:1234,b+10.0.0.2/disk0?read=near"));
   for (const char* other : {"b,a/disk0", "a,b/disk1", "a,b,c/disk0", "a,b:99/disk0"})

@@ -7,6 +7,7 @@
 
 #include "bridge/client/mirror/activity.hpp"
 #include "bridge/client/mirror/member_links.hpp"
+#include "bridge/client/mirror/mirror_config.hpp"
 #include "bridge/client/mirror/mirror_status.hpp"
 #include "bridge/client/mirror/operations.hpp"
 #include "bridge/client/mirror/own_terms.hpp"
@@ -240,11 +241,11 @@ TEST_CASE("member links: the URI that is shown names the same mirror, used in th
     CAPTURE(uri);
     const rnbd::ClientConfig config = mirror_config(uri);
     const rnbd::ClientConfig again = mirror_config(printed(config));
-    CHECK(again.mirror->members == config.mirror->members);
-    CHECK(again.mirror->group == config.mirror->group);
-    CHECK(again.mirror->near == config.mirror->near);
-    CHECK(again.mirror->degraded == config.mirror->degraded);
-    CHECK(again.mirror->resync_rate == config.mirror->resync_rate);
+    CHECK(again.servers == config.servers);
+    CHECK(settings_of(again).group == settings_of(config).group);
+    CHECK(settings_of(again).near == settings_of(config).near);
+    CHECK(settings_of(again).degraded == settings_of(config).degraded);
+    CHECK(settings_of(again).resync_rate == settings_of(config).resync_rate);
     CHECK(again.device == config.device);
     CHECK(again.tls == config.tls);
     CHECK(again.tls_keys.psk == config.tls_keys.psk);
@@ -263,9 +264,9 @@ TEST_CASE("member links: a server that took the place of another one is in the U
   MemberLinks links{config, {}, {}};
   links[0].go_to({rtrs::TransportKind::rdma, "", "d", 5});
   const rnbd::ClientConfig again = mirror_config(links.uri());
-  CHECK(again.mirror->members[0] == links[0].config()->paths);
-  CHECK(again.mirror->members[1] == config.mirror->members[1]);
-  CHECK(again.mirror->group == config.mirror->group);
+  CHECK(again.servers[0] == links[0].config()->paths);
+  CHECK(again.servers[1] == config.servers[1]);
+  CHECK(settings_of(again).group == settings_of(config).group);
 }
 
 TEST_CASE("mirror status: it says who is there, and which record stands against which") {

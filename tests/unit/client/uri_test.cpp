@@ -117,18 +117,18 @@ TEST_CASE("a mirror is a list of servers, each with its paths") {
   const auto uri = *parse_device_uri("rnbd-mirror+tcp://a,b:99+10.0.0.2,[fd00::1]/disk0?read=near");
   CHECK(uri.device == "disk0");
   CHECK(uri.path() == PathAddress{TransportKind::tcp, "", "a", 1234});
-  REQUIRE(uri.members.size() == 3);
-  CHECK(uri.members[1] == std::vector<PathAddress>{{TransportKind::tcp, "", "b", 99},
+  REQUIRE(uri.servers.size() == 3);
+  CHECK(uri.servers[1] == std::vector<PathAddress>{{TransportKind::tcp, "", "b", 99},
                                                    {TransportKind::tcp, "", "10.0.0.2", 1234}});
-  CHECK(uri.members[2].front().host == "fd00::1");
+  CHECK(uri.servers[2].front().host == "fd00::1");
   CHECK(uri.options.size() == 1);
   const auto mixed = *parse_device_uri("rnbd-mirror://a,tcp:b/x");
-  CHECK(mixed.members[0].front().transport == TransportKind::rdma);
-  CHECK(mixed.members[1].front().transport == TransportKind::tcp);
+  CHECK(mixed.servers[0].front().transport == TransportKind::rdma);
+  CHECK(mixed.servers[1].front().transport == TransportKind::tcp);
   const auto secret = *parse_device_uri("rnbds-mirror+tcp://me@a,b/x");
   CHECK(secret.tls);
   CHECK(secret.user == "me");
-  CHECK(parse_device_uri("rnbd+tcp://a/x")->members.empty());
+  CHECK(parse_device_uri("rnbd+tcp://a/x")->servers.empty());
 }
 
 TEST_CASE("a mirror with too few or doubled servers is refused") {

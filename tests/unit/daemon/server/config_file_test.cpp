@@ -135,7 +135,7 @@ TEST_CASE("configuration: every setting of the command line has its key") {
   for (const SettingRule& rule : setting_rules()) {
     CAPTURE(rule.key);
     const std::string value =
-        rule.value_name == nullptr ? "true" : "\"" + std::string{rule.example} + "\"";
+        rule.value == nullptr ? "true" : "\"" + std::string{rule.example} + "\"";
     CHECK(error_of("[server]\n" + std::string{rule.key} + " = " + value + "\n") == "");
   }
 }

@@ -187,7 +187,7 @@ TEST_CASE("settings: each rule's example is right, and no key is there twice") {
     CHECK(keys.insert(rule.key).second);
     Settings settings;
     CHECK(rule.apply(settings, rule.example) == "");
-    CHECK(rule.apply(settings, "nonsense?") != (rule.value_name == nullptr ? "" : "x"));
+    CHECK(rule.apply(settings, "nonsense?") != (rule.value == nullptr ? "" : "x"));
   }
 }
 

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The settings of a mirror, beside its servers.
+#pragma once
+
+#include <cstdint>
+
+#include "bridge/client/config.hpp"
+#include "bridge/protocol/mirror.hpp"
+
+namespace rnbd::mirror {
+
+struct MirrorConfig final : AnnexConfig {
+  wire::Uuid group{};
+  bool near = false;              ///< reads go to the member that answers soonest
+  bool create_copy = false;       ///< copies may replace data on disks that are new in the group
+  std::uint64_t resync_rate = 0;  ///< bytes per second at most; 0 = no limit
+  Degraded degraded = Degraded::allow;
+};
+
+/// Of a configuration that names several servers.
+inline const MirrorConfig& settings_of(const ClientConfig& config) {
+  return *config.find<MirrorConfig>();
+}
+
+}  // namespace rnbd::mirror

@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The kinds of disks whose URIs name several servers.
+#include "bridge/client/uri.hpp"
+#include "bridge/protocol/mirror.hpp"
+
+namespace rnbd {
+
+std::span<const SchemeOfSeveral> schemes_of_several() {
+  static constexpr SchemeOfSeveral kSchemes[] = {
+      {"mirror", mirror::kMaxMembers, "a mirror",
+       "write rnbd-mirror+tcp://HOST[:PORT],HOST[:PORT]/DEVICE, and HOST+HOST for two paths to one "
+       "server"},
+  };
+  return kSchemes;
+}
+
+}  // namespace rnbd
