@@ -133,14 +133,23 @@ class NbdBackend final : public Backend, private DistantSize {
   }
 
   bool take(std::uint64_t size) override {
-    const std::uint64_t known = shared_->size;
-    // Clients were allowed to use the padding behind an end inside a sector.
-    if (size <= known || known % 512 != 0) return false;
-    // A flush over the next connection need not make durable what was written over this one.
-    if (!shared_->multi_conn) ++shared_->life;
-    shared_->sized_in_life = shared_->life.load();
+    if (!may_become(size)) return false;
+    // A flush over the next connection need not make durable what was written over this one. Both
+    // are counted up, so that a connection that is lost meanwhile is not overlooked.
+    if (!shared_->multi_conn) {
+      ++shared_->sized_in_life;
+      ++shared_->life;
+    }
     shared_->size = size;
     return true;
+  }
+
+  bool may_become(std::uint64_t size) const {
+    const std::uint64_t known = shared_->size;
+    // An export that came back larger after a lost connection may be another disk.
+    if (shared_->life != shared_->sized_in_life) return false;
+    // Clients were allowed to use the padding behind an end inside a sector.
+    return size > known && known % 512 == 0;
   }
 
   void tell_if_shrunk() {

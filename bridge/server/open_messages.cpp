@@ -100,7 +100,10 @@ bool OpenMessages::has_its_share() const {
 void OpenMessages::open_export(const OpeningPtr& opening) {
   const ExportCatalogue& catalogue = session_.catalogue;
   if (catalogue.is_stale(opening->name())) return renew_export(opening);
-  catalogue.is_size_unsure(opening->name()) ? ask_size(opening) : lease_export(opening);
+  // A client that comes again goes on with the size that it knows: its writes may wait for a flush
+  // over the present connection.
+  const bool asks = opening->kind != OpenKind::again && catalogue.is_size_unsure(opening->name());
+  asks ? ask_size(opening) : lease_export(opening);
 }
 
 /// The size that is known has to do if the other server does not answer.

@@ -243,12 +243,18 @@ TEST_CASE("nbd: a server that dies gives EIO and a message, and a queue opened l
     CHECK(wait() == 0);
     start(*queue, request, BackendOperation::flush);
     CHECK(wait() == 0);
+    CHECK(backend->distant_size()->take(2 << 20));
   }
   SUBCASE("a server that comes back with another size is not the same storage") {
     server = std::make_unique<NbdServer>(socket, Arguments{"memory", "2M"});
-    queue = backend->open_queue(&reactor);
-    start(*queue, request, BackendOperation::write);
-    CHECK(wait() == EIO);
+    for (unsigned i = 0; i < 2; ++i) {
+      CHECK(backend->distant_size()->ask() == std::uint64_t{2 << 20});
+      CHECK_FALSE(backend->distant_size()->take(2 << 20));
+      CHECK(backend->present_size() == 1 << 20);
+      queue = backend->open_queue(&reactor);
+      start(*queue, request, BackendOperation::write);
+      CHECK(wait() == EIO);
+    }
   }
   SUBCASE("no server at all is EIO, until there is one") {
     queue = backend->open_queue(&reactor);

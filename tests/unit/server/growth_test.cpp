@@ -112,6 +112,14 @@ TEST_CASE("growth: another server is asked for the size when nobody has the devi
     CHECK(sectors_at_open(world, *other) == 3 * kSize / 512);
     CHECK(distant.questions == 2);
   }
+  SUBCASE("it has grown, and who comes again goes on with the size that is known") {
+    wire::NumberedOpen message{wire::encode_open("disk", wire::AccessMode::read_only), {1, 1}};
+    message.open.flags = wire::kOpenAgain;
+    const Call& call = world.send(world.session(), message, true, room(sizeof(wire::OpenResponse)));
+    CHECK(call.error == 0);
+    CHECK(call.answer<wire::OpenResponse>().sectors == kSize / 512);
+    CHECK(distant.questions == 0);
+  }
   SUBCASE("it has shrunk") {
     distant.there = 4096;
     CHECK(sectors_at_open(world, world.session()) == kSize / 512);
