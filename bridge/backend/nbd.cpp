@@ -119,7 +119,7 @@ class NbdBackend final : public Backend, private DistantSize {
 
   /// Not over a connection that serves requests, because the server keeps to what it told that one.
   std::optional<std::uint64_t> ask() override {
-    const auto handle = connect_nbd(shared_->uri, kAnswerWithin);
+    auto handle = connect_nbd(shared_->uri, kAnswerWithin);
     const std::int64_t size = handle ? nbd_get_size(handle->get()) : -1;
     if (!handle && handle.error().error == ETIMEDOUT) {
       next_question_ = Clock::now() + pause_;
@@ -129,6 +129,7 @@ class NbdBackend final : public Backend, private DistantSize {
     pause_ = kFirstPause;
     shared_->told = static_cast<std::uint64_t>(size);
     tell_if_shrunk();
+    asked_ = may_become(shared_->told) ? std::move(*handle) : nullptr;
     return shared_->told;
   }
 
@@ -141,6 +142,9 @@ class NbdBackend final : public Backend, private DistantSize {
       ++shared_->life;
     }
     shared_->size = size;
+    // The present connections end before a new one is made, and some servers end with their last.
+    const std::lock_guard lock{shared_->mutex};
+    shared_->first = std::move(asked_);
     return true;
   }
 
@@ -176,6 +180,7 @@ class NbdBackend final : public Backend, private DistantSize {
   std::weak_ptr<NbdConnection> only_;
   std::atomic<Clock::time_point> next_question_{Clock::time_point::min()};
   std::chrono::minutes pause_{kFirstPause};  ///< of ask(), as the next
+  NbdHandle asked_;                          ///< that told of a larger size; ask()'s and take()'s
   bool told_of_end_ = false;
 };
 

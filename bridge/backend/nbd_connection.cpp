@@ -104,7 +104,8 @@ void NbdConnection::connect() {
     first = std::move(shared_->first);
   }
   // No request was sent, so any event of the socket is the end of the connection.
-  const bool fits = first != nullptr && told_by(first.get()) == size_;
+  const bool fits =
+      first != nullptr && told_by(first.get()) == size_ && keeps_abilities(first.get());
   if (fits && is_silent(first.get())) return use(std::move(first));
   state_ = State::connecting;
   // Looking up a name blocks, so all of connecting is done elsewhere.
@@ -140,14 +141,18 @@ void NbdConnection::on_connected() {
                 std::to_string(size_));
   }
   if (told == size_) shared_->sized_in_life = shared_->life.load();
-  // Clients rely on the abilities that the first connection had.
-  const bool flushes = nbd_can_flush(handle.get()) == 1 || !shared_->info.can_flush;
-  const bool forces = nbd_can_fua(handle.get()) == 1 || !shared_->native_fua;
-  const bool shares = nbd_can_multi_conn(handle.get()) == 1 || !shared_->multi_conn;
-  if (!flushes || !forces || !shares) {
+  if (!keeps_abilities(handle.get())) {
     return lose("it has no longer the flush, FUA or multi-conn that it had");
   }
   use(std::move(handle));
+}
+
+/// Clients rely on the abilities that the connection at the start had.
+bool NbdConnection::keeps_abilities(nbd_handle* h) const {
+  const bool flushes = nbd_can_flush(h) == 1 || !shared_->info.can_flush;
+  const bool forces = nbd_can_fua(h) == 1 || !shared_->native_fua;
+  const bool shares = nbd_can_multi_conn(h) == 1 || !shared_->multi_conn;
+  return flushes && forces && shares;
 }
 
 void NbdConnection::log(const std::string& text, rtrs::LogLevel level) const {

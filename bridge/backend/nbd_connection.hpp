@@ -43,7 +43,9 @@ struct NbdShared {
   std::atomic<std::uint32_t> life{1};
   std::chrono::nanoseconds patience{};  ///< with a server that owes replies
   std::mutex mutex;
-  NbdHandle first;  ///< connected when the backend was opened; the first queue takes it
+  /// Connected when the backend was opened, or told that the export has grown. The first queue that
+  /// connects takes it.
+  NbdHandle first;
 };
 
 class NbdConnection;
@@ -129,6 +131,7 @@ class NbdConnection final : public std::enable_shared_from_this<NbdConnection>,
   void accept(NbdIo& io);
   void connect();
   void on_connected();
+  bool keeps_abilities(nbd_handle* h) const;
   void use(NbdHandle handle);
   bool is_cut(const BackendRequest& request) const;
   void issue(NbdIo& io);

@@ -320,6 +320,7 @@ void check_growth(const Arguments& arguments, std::uint64_t other_size) {
     CHECK(backend->present_size() == other_size);
     CHECK_FALSE(backend->shrunk_to());
     CHECK(queue->broken());
+    queue.reset();  // its connection ends before the next one is used
     queue = backend->open_queue(&reactor);
     CHECK_FALSE(queue->broken());
     CHECK(run(*queue, BackendOperation::write, other_size - 4096) == 0);
@@ -347,6 +348,14 @@ TEST_CASE("nbd: of an export that has grown a new queue has all") {
 }
 TEST_CASE("nbd, one connection for all: of an export that has grown a new queue has all") {
   check_growth({"--filter=multi-conn", "file", "IMAGE", "multi-conn-mode=disable"}, 3 << 20);
+}
+TEST_CASE("nbd: a server that ends with its last client outlives that its export has grown") {
+  check_growth({"--filter=exitlast", "file", "IMAGE"}, 3 << 20);
+}
+TEST_CASE("nbd, one connection for all: such a server, too") {
+  check_growth(
+      {"--filter=exitlast", "--filter=multi-conn", "file", "IMAGE", "multi-conn-mode=disable"},
+      3 << 20);
 }
 TEST_CASE("nbd: an export that has shrunk has EIO where it ended") {
   check_growth({"file", "IMAGE"}, 1 << 19);
