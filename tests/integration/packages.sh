@@ -155,10 +155,14 @@ purged() {
     dpkg -i /run/packages/rnbd-{server,bridge,ctl}_*.deb >/tmp/dpkg.log 2>&1 || { cat /tmp/dpkg.log; exit 1; }
     state=/var/lib/rnbd
     mkdir -p "$state" /etc/rnbd/map.d /etc/systemd/system/multi-user.target.wants
-    truncate -s 1M "$state/own.img"
+    truncate -s 1M "$state/own.img" "$state/vm1.new"
     timeout -s TERM 2 rnbd-server --listen tcp:127.0.0.1:0 --state-directory "$state" --export "disk0=$state/own.img" || true
     test -e "$state/server-id"
-    touch "$state/evicted" "$state/members/00" /etc/rnbd/map.d/disk0.{conf,psk} /etc/rnbd/keys.psk
+    truncate -s 1M "$state/exports/vm1.img"
+    truncate -s 1G "$state/exports/01234567-89ab-cdef-0123-456789abcdee"
+    record=01234567-89ab-cdef-0123-456789abcdef
+    touch "$state"/{evicted,server-place}{,.new} "$state/members/$record"{,.new} \
+      "$state/exports/.new-1" "$state/writers/${record//-/}"{,.new} /etc/rnbd/map.d/disk0.{conf,psk} /etc/rnbd/keys.psk
     ln -s /lib/systemd/system/rnbd-map@.service /etc/systemd/system/multi-user.target.wants/rnbd-map@disk0.service
     dpkg -r rnbd-server rnbd-bridge >>/tmp/dpkg.log 2>&1
     test -e "$state/server-id"
@@ -173,7 +177,11 @@ purged() {
 /etc/rnbd/map.d
 /etc/rnbd/map.d/disk0.psk
 /var/lib/rnbd
-/var/lib/rnbd/own.img" ]] || fail "other files are left"
+/var/lib/rnbd/exports
+/var/lib/rnbd/exports/01234567-89ab-cdef-0123-456789abcdee
+/var/lib/rnbd/exports/vm1.img
+/var/lib/rnbd/own.img
+/var/lib/rnbd/vm1.new" ]] || fail "other files are left"
   says left '^rnbd:'
 }
 it "purged packages leave images, keys and the user, and nothing that they have made" purged
