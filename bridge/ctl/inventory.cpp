@@ -218,10 +218,15 @@ class ClientRows {
            (why.empty() ? "" : " (" + why + ")");
   }
 
-  /// Nobody asks for a session, and none has failed. A mirror has no paths then.
+  bool is_of_mirror() const {
+    const std::string server = said_text(status_, "server");
+    return server.starts_with("rnbd-mirror") || server.starts_with("rnbds-mirror");
+  }
+
+  /// Nobody asks for a session, and none has failed. Only a mirror has no paths then.
   bool is_idle_session(const CtlJson& paths) const {
     return said(status_, "session").is_null() && said_text(status_, "trouble").empty() &&
-           std::ranges::all_of(paths, is_idle);
+           (is_of_mirror() || !paths.empty()) && std::ranges::all_of(paths, is_idle);
   }
 
   CtlJson session() const {

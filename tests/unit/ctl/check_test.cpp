@@ -101,6 +101,16 @@ TEST_CASE("a bridge without a session is critical if somebody asked for one, els
   CHECK(says(world.check(), "CRITICAL: session disk0: no path: no server"));
 }
 
+TEST_CASE("a client without any path is critical") {
+  World world;
+  world.bridge["session"] = nullptr;
+  world.bridge["paths"] = world.bridge["devices"] = CtlJson::array();
+  for (const char* server : {"rnbd+tcp://10.0.0.1:1234", "rnbd+tcp://disk-mirror:1234"}) {
+    world.bridge["server"] = server;
+    CHECK(world.check().health == CtlHealth::critical);
+  }
+}
+
 TEST_CASE("a mirror that nobody has used yet is idle, and one that was tried in vain critical") {
   World world;
   world.bridge = CtlJson::parse(R"({"server": "rnbd-mirror+tcp://a,b", "session": null,
