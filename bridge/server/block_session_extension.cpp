@@ -64,7 +64,7 @@ void BlockSession::who(rtrs::ServerRequest& request) {
         true};
     return finish_with(request, wire::encode_who_response(out));
   }
-  const auto answer = catalogue_.who_has(*name);
+  const auto answer = catalogue_.who_has(*name, facts_.mirror);
   if (catalogue_.permission(*name, asking) == Permission::none || !answer)
     return finish(request, ENOENT);
   finish_with(request, wire::encode_who_response(*answer));

@@ -36,13 +36,14 @@ const WriterCount* ExportCatalogue::writers(std::string_view name) const {
   return open ? found->second.storage->writers() : nullptr;
 }
 
-std::optional<wire::WhoAnswer> ExportCatalogue::who_has(std::string_view name) const {
+std::optional<wire::WhoAnswer> ExportCatalogue::who_has(std::string_view name,
+                                                        bool for_mirror) const {
   const std::lock_guard lock{mutex_};
   const auto found = named_.find(name);
   if (found == named_.end() || found->second.storage == nullptr) return std::nullopt;
   const Storage& storage = *found->second.storage;
   const bool is_member = storage.seat() != nullptr && storage.seat()->taken();
-  if (is_member) return wire::WhoAnswer{is_member_of_mirror(name), true};
+  if (is_member && !for_mirror) return wire::WhoAnswer{is_member_of_mirror(name), true};
   if (!storage.writers()->anybody()) return wire::WhoAnswer{};
   return wire::WhoAnswer{reservations_.in_words(storage.writers())};
 }

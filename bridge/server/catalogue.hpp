@@ -193,8 +193,9 @@ class ExportCatalogue {
   OpenLines& lines() { return lines_; }
 
   /// As ReservationBook::who_writes() for an export; "": no writer. Of a member of a mirror: that
-  /// it is one. None: there is no such export, or it has no storage.
-  std::optional<wire::WhoAnswer> who_has(std::string_view name) const;
+  /// it is one, unless a client of the mirror asks. None: there is no such export, or it has no
+  /// storage.
+  std::optional<wire::WhoAnswer> who_has(std::string_view name, bool for_mirror) const;
   /// Never blocks.
   ///
   /// Errors: ENOENT, EBUSY (somebody else has its storage), EAGAIN (its storage is not there),

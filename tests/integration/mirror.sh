@@ -112,6 +112,15 @@ refuses_plain_client() {
 }
 it "who names one of the servers is told that the disk is a mirror's, and how to attach it" one_named
 
+second_client() {
+  start_members a b
+  face_of_mirror
+  nbdsh <<<'h.pwrite(b"x" * 512, 0)'
+  refused_client "$mirror" "Operation not permitted.*'[^']+' \(127\.0\.0\.1:[0-9]+\) writes to it"
+  if grep -q 'member of a mirror' said; then fail "it is told to do what it does"; fi
+}
+it "a mirror's second client is told who uses the mirror" second_client
+
 encrypted() {
   "${ctl_command[@]}" keygen host1 keys.psk --out host1.psk
   member_options=(--tls=require --tls-psk=keys.psk --pull "tls-psk-file=$PWD/host1.psk")
