@@ -175,6 +175,7 @@ purged() {
   [[ $(<files) == "/etc/rnbd
 /etc/rnbd/keys.psk
 /etc/rnbd/map.d
+/etc/rnbd/map.d/disk0.conf
 /etc/rnbd/map.d/disk0.psk
 /var/lib/rnbd
 /var/lib/rnbd/exports
@@ -184,7 +185,7 @@ purged() {
 /var/lib/rnbd/vm1.new" ]] || fail "other files are left"
   says left '^rnbd:'
 }
-it "purged packages leave images, keys and the user, and nothing that they have made" purged
+it "purged packages leave images, keys, mappings and the user, and no records or boot links" purged
 
 hardened() {
   packages
