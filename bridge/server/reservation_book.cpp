@@ -130,7 +130,10 @@ bool ReservationBook::rejoin(Lease& lease, const wire::Uuid& session, OpenKind o
 void ReservationBook::come_again(Lease& lease) {
   const std::lock_guard lock{mutex_};
   if (!lease.writer_ || !is_kept(*lease.storage())) return;
-  lease.found_ = found_by(*lease.storage()->reservations_, *lease.writer_);
+  const WriterReservations& reservations = *lease.storage()->reservations_;
+  // It came to storage without a record, and finds the same when it tries again.
+  if (lease.found_ == wire::kNoWriterYet && reservations.is_late(*lease.writer_)) return;
+  lease.found_ = found_by(reservations, *lease.writer_);
 }
 
 tl::expected<void, Failure> ReservationBook::reserve(Lease& lease, const wire::Uuid& session,

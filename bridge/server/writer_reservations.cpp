@@ -34,9 +34,10 @@ bool WriterReservations::is_late(const wire::Uuid& session) const {
 }
 
 std::uint64_t WriterReservations::serial_of(const wire::Uuid& session) const {
-  if (record_.origin == 0) return is_there(session) ? kLate : 0;
-  const std::uint32_t number = takes_part(session) ? number_of(session) : record_.last;
-  return std::uint64_t{record_.origin} << 32 | number;
+  const std::uint32_t number = number_of(session);
+  if (number != 0) return std::uint64_t{record_.origin} << 32 | number;
+  const bool known = session != kUnknown || record_.origin == 0;
+  return last_serial() | (known && is_there(session) ? kLate : 0);
 }
 
 WriterRecord WriterReservations::with(const wire::Uuid& session, OpenKind open_kind,

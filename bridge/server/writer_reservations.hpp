@@ -109,8 +109,8 @@ class WriterReservations {
   /// with what it had open, and may not have closed that yet.
   bool is_late(const wire::Uuid& session) const;
   /// The session's number, with the origin in the upper half. Without a reservation it is the last
-  /// number that was given; 0: none was. If none was given to a session that is there, it has come
-  /// again from elsewhere: kLate.
+  /// number that was given; 0: none was. To that a session that is there adds kLate: it has come
+  /// again from elsewhere, or was expelled. Nobody may write with such a number.
   std::uint64_t serial_of(const wire::Uuid& session) const;
   /// The last number that was given, likewise.
   std::uint64_t last_serial() const { return std::uint64_t{record_.origin} << 32 | record_.last; }

@@ -211,6 +211,16 @@ TEST_CASE("catalogue: a clone that never had a writer tells so to each, and as o
     CHECK(failure_of(clone->catalogue, {"rw", file.path, "", false, false}).empty());
     come(2);
   }
+  SUBCASE("and to one that is there, when another one migrates and writes") {
+    Lease waits = come(1);
+    Lease writes = clone->catalogue.open_named("rw", kMigration).value();
+    CHECK(static_cast<std::uint32_t>(reserve(clone->catalogue, writes, 3, OpenKind::anew)) == 1);
+    ReservationBook& book = clone->catalogue.reservations();
+    CHECK(static_cast<std::uint32_t>(book.writer_serial(waits)) > 1);
+    book.come_again(waits);
+    CHECK(static_cast<std::uint32_t>(book.writer_serial(waits)) > 1);
+    CHECK(book.found_generation(waits) == wire::kNoWriterYet);
+  }
   SUBCASE("until it has one") {
     CHECK(static_cast<std::uint32_t>(serial(clone->catalogue, 3)) == 1);
     Lease lease = clone->catalogue.open_named("rw", {kReadWrite, wire::Uuid{1}}).value();
