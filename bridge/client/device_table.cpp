@@ -205,8 +205,10 @@ void DeviceTable::lose(const Device& device, const ReopenedDevice& reopened) {
 std::vector<DeviceTable::Device> DeviceTable::lose(const std::vector<ReopenedDevice>& reopened,
                                                    bool goes_on) {
   std::vector<Device> lost;
+  const bool believed = goes_on || era().limits.any_server ||
+                        std::ranges::any_of(reopened, &ReopenedDevice::remembered);
   // The server may be a clone, whose word does not count.
-  if (!goes_on && std::ranges::any_of(reopened, &ReopenedDevice::outdated)) return lost;
+  if (!believed && std::ranges::any_of(reopened, &ReopenedDevice::outdated)) return lost;
   for (std::size_t i = 0; i < reopened.size(); ++i) {
     const Device device = reopening_[i];
     if (!reopened[i].is_lost(device->users > 0, goes_on)) continue;

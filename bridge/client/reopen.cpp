@@ -207,13 +207,14 @@ void ReopenOperation::judge(rtrs::ClientLane& lane, const wire::DeviceInfoRespon
                                "session has seen",
                        .outdated = true});
   }
-  remembers_ = remembers_ || (known >> 32 != 0 && found != 0 && !began_anew);
+  const bool remembered = known >> 32 != 0 && found != 0 && !began_anew;
   const std::string change = change_of_device(device().expected, *is);
   if (!change.empty()) {
     return lose(lane, {.id = opened_.device_id,
-                       .loss = in_quotes(device().name) + " is not what it was: " + change});
+                       .loss = in_quotes(device().name) + " is not what it was: " + change,
+                       .remembered = remembered});
   }
-  take(lane, {.id = opened_.device_id, .witness = is->witness});
+  take(lane, {.id = opened_.device_id, .witness = is->witness, .remembered = remembered});
 }
 
 void ReopenOperation::take(rtrs::ClientLane& lane, ReopenedDevice device) {
@@ -251,7 +252,8 @@ void ReopenOperation::on_refused(rtrs::ClientLane& lane, int error) {
 /// that.
 void ReopenOperation::end() {
   const auto outdated = std::ranges::find_if(reopened_, &ReopenedDevice::outdated);
-  if (outdated != reopened_.end() && !remembers_ && !limits_.any_server) {
+  const bool remembers = std::ranges::any_of(reopened_, &ReopenedDevice::remembered);
+  if (outdated != reopened_.end() && !remembers && !limits_.any_server) {
     const std::string complaint = outdated->loss;
     reopened_.assign(reopened_.size(), {});  // that server's word does not count
     return fail(EREMCHG, complaint + "; " + kOlderServer);

@@ -37,6 +37,7 @@ struct ReopenedDevice {
   std::string loss{};            ///< for people: why it is lost; "" = it is not
   int refusal = 0;               ///< the server refuses to open it for now
   bool outdated = false;         ///< lost, for the server's record of its writers is an older one
+  bool remembered = false;       ///< the server's record of its writers is known and not older
 
   /// True if its users lose the device. `goes_on`: the session continues with the others. Otherwise
   /// the recovery is tried again, and the server may open the device then. But a new server process
@@ -102,7 +103,6 @@ class ReopenOperation final : public rtrs::Operation {
   void on_refused(rtrs::ClientLane& lane, int error);
   static void on_done(rtrs::ClientLane& lane, rtrs::Request& request);
 
-  bool remembers_ = false;  ///< the server's record of some device is not outdated
   std::vector<ReopenDevice> devices_;
   rtrs::SessionLimits limits_;
   Step step_ = Step::session_info;

@@ -250,6 +250,25 @@ TEST_CASE("device table: a clone of the server takes no device from a session th
   CHECK(world.recover({older, {.id = 21}}).lost == std::vector{a});  // the user tells it to
 }
 
+TEST_CASE("device table: what is older at a server that is no clone is lost before all are open") {
+  World world;
+  const auto a = world.open("a");
+  world.open("b");
+  const ReopenedDevice older{.id = 20, .loss = "an older record", .outdated = true};
+  rtrs::SessionLimits renewed = limits();
+  ReopenedDevice refused{.loss = "busy", .refusal = EPERM};
+  SUBCASE("the user has told to go on there") { renewed.any_server = true; }
+  SUBCASE("it remembers others") {
+    world.open("c");
+    world.table.begin_recovery(renewed, true, {});
+    const ReopenedDevice other{.id = 22, .loss = "other writers", .remembered = true};
+    CHECK(world.table.refused({older, refused, other}, false, {}).size() == 2);
+    return;
+  }
+  world.table.begin_recovery(renewed, true, {});
+  CHECK(world.table.refused({older, refused}, false, {}) == std::vector{a});
+}
+
 TEST_CASE("device table: unused devices are forgotten when the server certainly has none open") {
   World world;
   const auto device = world.open("a");

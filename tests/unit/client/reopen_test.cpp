@@ -37,6 +37,7 @@ struct Outcome {
   std::string complaint;
   std::vector<std::uint32_t> ids;
   std::vector<std::string> losses;  ///< "" = it is not lost
+  std::vector<bool> remembered;
 };
 
 Outcome reopen(FakeServer& server, std::vector<ReopenDevice> devices, bool any_server = false) {
@@ -46,10 +47,11 @@ Outcome reopen(FakeServer& server, std::vector<ReopenDevice> devices, bool any_s
   operation.start(server.lane);
   server.answer_all();
   REQUIRE(operation.finished());
-  Outcome outcome{operation.error(), operation.complaint(), {}, {}};
+  Outcome outcome{operation.error(), operation.complaint(), {}, {}, {}};
   for (const rnbd::ReopenedDevice& device : operation.reopened()) {
     outcome.ids.push_back(device.id);
     outcome.losses.push_back(device.loss);
+    outcome.remembered.push_back(device.remembered);
   }
   return outcome;
 }
@@ -240,10 +242,19 @@ TEST_CASE("reopen: a server that has lost one record, and not all, loses that de
   std::vector<ReopenDevice> devices(2, device_at(server, "disk0"));
   devices[1].name = "disk1";
   devices[0].expected.witness.generation = 0x7'0000'0005;
+  std::string loss;
+  SUBCASE("which is there") {}
+  SUBCASE("also if the other one is lost for another reason") {
+    devices[1].expected.witness.writer_serial = 0x7'0000'0003;
+    server.device_info.writer_serial = 0x7'0000'0004;
+    loss = "another client";
+  }
   const Outcome outcome = reopen(server, devices);
   CHECK(outcome.error == 0);
   CHECK(mentions(outcome.losses.at(0), "'disk0': the server's record of its writers is older"));
-  CHECK(outcome.losses.at(1).empty());
+  CHECK(mentions(outcome.losses.at(1), loss));
+  CHECK(outcome.losses.at(1).empty() == loss.empty());
+  CHECK(outcome.remembered == std::vector{false, true});
 }
 
 TEST_CASE("reopen: what somebody else has written since is not written over") {
