@@ -14,6 +14,11 @@ bool shareable(wire::AccessMode opened, wire::AccessMode asked) {
   return asked == opened || asked == wire::AccessMode::read_only;
 }
 
+/// True if its users have been told of a record of the storage's writers.
+bool knows_a_writer(const DeviceTable::Device& device) {
+  return device->users > 0 && device->witness.generation >> 32 != 0;
+}
+
 }  // namespace
 
 void ClientDevice::claim_granted(const Witness& seen, const wire::DeviceInfoResponse& told) {
@@ -209,9 +214,13 @@ std::vector<DeviceTable::Device> DeviceTable::lose(const std::vector<ReopenedDev
                         std::ranges::any_of(reopened, &ReopenedDevice::remembered);
   // The server may be a clone, whose word does not count.
   if (!believed && std::ranges::any_of(reopened, &ReopenedDevice::outdated)) return lost;
+  const auto unjudged = reopening_.begin() + static_cast<std::ptrdiff_t>(reopened.size());
+  const bool may_be_clone = !believed && std::any_of(unjudged, reopening_.end(), knows_a_writer);
   for (std::size_t i = 0; i < reopened.size(); ++i) {
     const Device device = reopening_[i];
     if (!reopened[i].is_lost(device->users > 0, goes_on)) continue;
+    // The right server says so again, but not after a restart what it keeps in memory only.
+    if (may_be_clone && (reopened[i].id == kNoDevice || knows_a_writer(device))) continue;
     lose(device, reopened[i]);
     lost.push_back(device);
   }

@@ -269,6 +269,39 @@ TEST_CASE("device table: what is older at a server that is no clone is lost befo
   CHECK(world.table.refused({older, refused}, false, {}) == std::vector{a});
 }
 
+TEST_CASE("device table: a server that may prove to be a clone takes no device, either") {
+  World world;
+  const auto a = world.open("a");
+  world.open("b")->witness.generation = 0x7'0000'0004;
+  rtrs::SessionLimits renewed = limits();
+  const ReopenedDevice gone{.loss = "gone"};
+  ReopenedDevice other{.id = 20, .loss = "other writers"};
+  bool lost = true;
+  SUBCASE("it does not have it") {
+    world.table.begin_recovery(renewed, true, {});
+    SUBCASE("and its path goes") { CHECK(world.table.cut_short({gone}).empty()); }
+    SUBCASE("and it talks nonsense") { CHECK(world.table.refused({gone}, false, {}).empty()); }
+    CHECK(world.table.find("a") == a);
+    CHECK(world.recover({gone, {.id = 21}}).lost == std::vector{a});
+    return;
+  }
+  SUBCASE("it has another record of it") {
+    a->witness.generation = 0x7'0000'0002;
+    lost = false;
+  }
+  SUBCASE("but a record that is not kept is lost with the server") {}
+  SUBCASE("but one that remembers is no clone") {
+    a->witness.generation = 0x7'0000'0002;
+    other.remembered = true;
+  }
+  SUBCASE("but the user has told to go on there") {
+    a->witness.generation = 0x7'0000'0002;
+    renewed.any_server = true;
+  }
+  world.table.begin_recovery(renewed, true, {});
+  CHECK(world.table.cut_short({other}).empty() != lost);
+}
+
 TEST_CASE("device table: unused devices are forgotten when the server certainly has none open") {
   World world;
   const auto device = world.open("a");
