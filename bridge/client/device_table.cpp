@@ -152,8 +152,8 @@ void DeviceTable::close_ended(ClientDevice& device, int error) {
 // ---- Recovery -----------------------------------------------------------------------------------
 
 Renewal DeviceTable::renewal_of(const ClientDevice& device) const {
-  return orders_.renewal(device.state == State::open, device.state == State::closing,
-                         device.users > 0);
+  return OpenOrders::renewal(device.state == State::open, device.state == State::closing,
+                             device.users > 0, orders_.certain() || device.left_out, era().limits);
 }
 
 std::vector<ReopenDevice> DeviceTable::begin_recovery(const rtrs::SessionLimits& limits,
@@ -165,6 +165,7 @@ std::vector<ReopenDevice> DeviceTable::begin_recovery(const rtrs::SessionLimits&
   for (const auto& [name, device] : devices_) {
     const Renewal fate = renewal_of(*device);
     const bool leaving = fate == Renewal::open_to_close;
+    if (fate == Renewal::forget) device->left_out = true;
     // If the recovery fails, the session before may go on, and have it open.
     if (leaving || fate == Renewal::close_by_name || fate == Renewal::forget)
       device->half_closed = true;

@@ -41,6 +41,8 @@ struct ClientDevice {
   std::atomic<unsigned> observers{0};
   /// It is unknown whether the server has it open. A CLOSE must be answered before the next OPEN.
   bool half_closed = false;
+  /// No attempt to renew the session has opened it again since nobody uses it: none needs to.
+  bool left_out = false;
   std::uint32_t open_number = 0;  ///< of the newest OPEN
   std::uint64_t open_era = 0;     ///< in which that OPEN was sent
   std::uint64_t close_era = 0;    ///< in which the newest CLOSE was sent

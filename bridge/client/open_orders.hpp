@@ -66,9 +66,6 @@ class OpenOrders {
   }
   /// True if the server has no device open from the old session, or from an earlier attempt.
   bool certain() const { return certain_; }
-  Renewal renewal(bool is_open, bool is_closing, bool in_use) const {
-    return renewal(is_open, is_closing, in_use, certain_, era_.limits);
-  }
   /// The number at the end of an OPEN of the attempt; zeros for a server without numbers.
   wire::OpenOrder begin_again();
   /// The attempt is over. Its OPENs in flight are refused as soon as the server has received the

@@ -333,6 +333,16 @@ TEST_CASE("device table: an unused device is closed first where its session was 
   }
   SUBCASE("or not yet") {}
   SUBCASE("for want of a path") { world.table.cut_short({}); }
+  SUBCASE("nor in another attempt, which does not open it, either") {
+    world.table.cut_short({});
+    REQUIRE(world.table.begin_recovery(limits(), true, {}).empty());
+    SUBCASE("and fails") { world.table.cut_short({}); }
+    SUBCASE("and succeeds") {
+      world.table.recovered({});
+      CHECK(world.table.find("a") == nullptr);
+      return;
+    }
+  }
   CHECK(world.table.join("a", reads).what == Join::close);
   world.table.close(*device);
   world.table.close_ended(*device, 0);

@@ -16,6 +16,10 @@ rtrs::SessionLimits limits(std::uint32_t features) { return {.features = feature
 
 TEST_CASE("orders: nothing is certain behind an attempt that was cut short, until one succeeds") {
   OpenOrders orders;
+  const auto fate_of_left = [&] {
+    return OpenOrders::renewal(/*is_open=*/true, false, /*in_use=*/false, orders.certain(),
+                               orders.era().limits);
+  };
   CHECK(orders.enter(limits(kOwn)));
   orders.begin_recovery(limits(kOwn), /*forgets=*/true);
   CHECK(orders.certain());
@@ -24,11 +28,11 @@ TEST_CASE("orders: nothing is certain behind an attempt that was cut short, unti
   SUBCASE("its path was lost, and nobody said so") {}
   orders.begin_recovery(limits(kOwn), true);
   CHECK_FALSE(orders.certain());
-  CHECK(orders.renewal(/*is_open=*/true, false, /*in_use=*/false) == Renewal::open_to_close);
+  CHECK(fate_of_left() == Renewal::open_to_close);
   orders.end_recovery(true);
   orders.begin_recovery(limits(kOwn), true);
   CHECK(orders.certain());
-  CHECK(orders.renewal(true, false, false) == Renewal::forget);
+  CHECK(fate_of_left() == Renewal::forget);
 }
 
 TEST_CASE("orders: an attempt at a server that may not forget counts for the next one, too") {
