@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "rdma/core/client/operation.hpp"
+#include "rdma/core/option_words.hpp"
 #include "rdma/core/path.hpp"
 #include "rdma/core/time.hpp"
 #include "rdma/failure.hpp"
@@ -121,6 +122,7 @@ struct ClientOptions {
   std::optional<TlsKeys> auth_keys = {};
   std::uint32_t features = 0;  ///< extension features to offer (wire::Feature)
   Log log;
+  const OptionWords* words = &kProgramWords;  ///< how messages name these options
   /// Called for each attempt that failed before the session was up, and for each path that is not
   /// tried before that.
   ///

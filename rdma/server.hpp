@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "rdma/core/identity.hpp"
+#include "rdma/core/option_words.hpp"
 #include "rdma/core/server/request.hpp"
 #include "rdma/core/time.hpp"
 #include "rdma/failure.hpp"
@@ -76,6 +77,7 @@ struct ServerOptions {
   TlsKeys tls_keys;                ///< for TLS and for proofs
   std::uint32_t features = 0;      ///< extension features to offer
   Log log;
+  const OptionWords* words = &kProgramWords;  ///< how messages name these options
   /// The log for lines that clients cause. The program's other parts may share it. Null = one is
   /// made from `log`.
   std::shared_ptr<ClientLog> client_log;

@@ -5,7 +5,6 @@
 #include <cerrno>
 
 #include "rdma/core/crowd.hpp"
-#include "rdma/core/option_words.hpp"
 
 namespace rtrs {
 namespace {
@@ -197,11 +196,11 @@ const char* Admission::no_memory_path(const Session& session) const {
 const char* Admission::no_room(const Session& session, const wire::Uuid& path,
                                wire::PathKind kind) const {
   if (!session.admitted && sessions() >= limits_.max_sessions) {
-    return option_words->many_sessions;
+    return limits_.words->many_sessions;
   }
   const bool has_chunks = kind == wire::PathKind::requests;
   if (has_chunks && memory() + limits_.path_memory > limits_.memory_limit) {
-    return option_words->large_path;
+    return limits_.words->large_path;
   }
   const auto open = std::ranges::count_if(
       session.paths, [&](const Path& other) { return other.is_open() && other.uuid != path; });
@@ -215,7 +214,7 @@ const char* Admission::no_room(const Session& session, const wire::Uuid& path,
   // Reads are carried out anew on every path. A session with hanging storage must leave room for
   // the others.
   if (kept_by_storage(session) > std::max(limits_.memory_limit / 4, limits_.path_memory)) {
-    return option_words->hanging_storage;
+    return limits_.words->hanging_storage;
   }
   return nullptr;
 }
@@ -234,10 +233,10 @@ const char* Admission::no_room_of_user(const Session& session, std::string_view 
   }
   const unsigned most = limits_.max_sessions_per_user;
   if (!session.admitted && most > 0 && others >= most) {
-    return option_words->many_of_user;
+    return limits_.words->many_of_user;
   }
   const std::uint64_t limit = limits_.memory_limit_per_user;
-  return limit > 0 && memory > limit ? option_words->large_user : nullptr;
+  return limit > 0 && memory > limit ? limits_.words->large_user : nullptr;
 }
 
 Admission::Place Admission::turn_away_oldest() {

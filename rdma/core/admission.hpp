@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "rdma/core/option_words.hpp"
 #include "rdma/wire/handshake.hpp"
 
 namespace rtrs {
@@ -23,6 +24,7 @@ struct AdmissionLimits {
   std::uint64_t memory_limit = 0;           ///< bytes of chunks over all paths
   std::uint64_t memory_limit_per_user = 0;  ///< likewise of one user's; 0 = memory_limit
   std::uint32_t features = 0;               ///< that the server offers
+  const OptionWords* words = &kProgramWords;
 };
 
 /// The sessions of a server, their paths, and their memory, as far as admission needs to know.

@@ -30,6 +30,7 @@ struct OptionWords {
   const char* certificates;
 };
 
+/// Those of the programs; the library has its own (rdma/library/options.cpp).
 inline constexpr OptionWords kProgramWords{
     .many_sessions = "too many sessions (--max-sessions)",
     .many_of_user = "too many sessions of one user (--max-sessions-per-user)",
@@ -56,8 +57,5 @@ inline constexpr OptionWords kProgramWords{
         "name a file of shared ones with tls-psk, or, for TLS, a directory with tls-certificates",
     .certificates = "tls-certificates",
 };
-
-/// The words of this program. librtrs puts its own here before anything is said.
-inline const OptionWords* option_words = &kProgramWords;
 
 }  // namespace rtrs

@@ -24,6 +24,33 @@ using std::chrono::milliseconds;
 constexpr std::uint32_t kFeatures =
     wire::kFeatureExactlyOnce | wire::kFeatureAccessNotice | kFeatureCalls;
 
+/// The words of rtrs.h for options that messages name.
+constexpr OptionWords kLibraryWords{
+    .many_sessions = "too many sessions (max_sessions)",
+    .many_of_user = "too many sessions of one user",
+    .large_user = "no memory left for another path of this user",
+    .large_path = "no memory left for another path's messages (memory_limit)",
+    .hanging_storage =
+        "the handler hangs: what it has not finished of the session's lost paths holds more than "
+        "a quarter of the memory (memory_limit)",
+    .lower_queue_depth = "lower queue_depth",
+    .tls_is_off = "it begins with TLS, which this server does not have (tls)",
+    .wants_proof = "it offers no proof of a key, which this server requires (auth_psk)",
+    .full_server = "raise its memory_limit or max_sessions",
+    .large_queue_depth = "lower the server's queue_depth",
+    .needs_no_proof =
+        "the server asks nobody for a proof: set its auth_psk, or leave the client's out",
+    .server_id_tells = "",
+    .trust_path = "remove the path and add it again",
+    .use_tls = "set tls to RTRS_TLS_REQUIRE and name your keys",
+    .use_proof = "set auth_psk to a file of keys",
+    .choose_key = "name yours in tls_username, or auth_username of a proof",
+    .name_keys =
+        "set tls_psk (auth_psk of a proof) to a file of shared ones, or, for TLS, "
+        "tls_certificates to a directory",
+    .certificates = "tls_certificates",
+};
+
 /// 0 is the default, and for times without a limit RTRS_FOREVER is none.
 Duration time_of(unsigned value, Duration otherwise, Duration forever = {}) {
   if (value == RTRS_FOREVER) return forever;
@@ -129,6 +156,7 @@ tl::expected<ClientOptions, Failure> client_settings(const rtrs_client_options& 
   const auto policy = parse_policy(options.policy != nullptr ? options.policy : "min-inflight");
   if (!policy) return tl::unexpected(policy.error());
   ClientOptions result;
+  result.words = &kLibraryWords;
   if (options.session_name != nullptr) name = options.session_name;
   result.session_name = name.empty() ? name_of_its_own() : std::move(name);
   result.policy = *policy;
@@ -176,6 +204,7 @@ tl::expected<ServerOptions, Failure> server_options(const char* uri,
                          "' out of the URI");
   }
   ServerOptions result;
+  result.words = &kLibraryWords;
   for (const PathAddress& path : parsed->paths) {
     result.listen.push_back({path.transport, path.host, path.port});
   }

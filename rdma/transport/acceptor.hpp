@@ -12,6 +12,7 @@
 #include <string>
 #include <tl/expected.hpp>
 
+#include "rdma/core/option_words.hpp"
 #include "rdma/tls.hpp"
 #include "rdma/transport/connection.hpp"
 #include "rdma/transport/refusal_log.hpp"
@@ -74,6 +75,7 @@ struct AcceptorOptions {
   bool need_keys = false;  ///< over RDMA: reserve_keys() of every connection must succeed
   TlsDoor tls;
   Log log;
+  const OptionWords* words = &kProgramWords;
   /// Why a peer was turned away before it was a client.
   std::function<void(LogLevel level, const std::string& peer, const std::string& why)> refused;
   /// The same for those who have not proven whose they are.

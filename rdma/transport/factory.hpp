@@ -39,6 +39,7 @@ struct ConnectOptions {
   std::shared_ptr<const tls::Credentials> tls = {};  ///< read from their files
   std::optional<TlsKeys> auth_keys = {};             ///< none = nothing is proven without TLS
   Log log;                                           ///< of events of the device
+  const OptionWords* words = &kProgramWords;
 };
 
 /// Opens one connection of a path, on the caller's io_context, and ends with it at the latest.

@@ -21,7 +21,7 @@ int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
     fuzz::require(fault_of_identity(identity_of(key.name)).empty(), "every user has a good name");
     const std::size_t bytes = key.secret.bytes().size();
     fuzz::require(bytes >= 16 && bytes <= Secret::kMost, "every key is long enough");
-    const auto found = choose_key(*keys, key.name);
+    const auto found = choose_key(*keys, key.name, rtrs::kProgramWords);
     fuzz::require(found && *found == &key, "every key is found by its name");
   }
   return 0;

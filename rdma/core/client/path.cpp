@@ -5,7 +5,6 @@
 #include <span>
 #include <utility>
 
-#include "rdma/core/option_words.hpp"
 #include "rdma/wire/ensure.hpp"
 #include "rdma/wire/immediate.hpp"
 
@@ -52,7 +51,8 @@ Complaint ClientPath::on_answer(std::uint16_t cid, ConstBytes record) {
   }
   const bool proves = (answer->accept.extension.features & wire::kFeatureAuthentication) != 0;
   if (proves != options_.authenticates) {
-    return proves ? "the server wants a proof that was not offered" : option_words->needs_no_proof;
+    return proves ? "the server wants a proof that was not offered"
+                  : options_.words->needs_no_proof;
   }
   if (proves) proofs_.on_answer(cid, wire::copy_of<wire::ConnectResponse>(record));
   if (cid == 0) {  // later records repeat it; Linux reads them on connection 0 only, and so do we

@@ -13,6 +13,7 @@
 #include "rdma/core/client/path_proofs.hpp"
 #include "rdma/core/client/path_pulse.hpp"
 #include "rdma/core/heartbeat.hpp"
+#include "rdma/core/option_words.hpp"
 #include "rdma/core/queue_pair.hpp"
 #include "rdma/wire/handshake.hpp"
 #include "rdma/wire/messages.hpp"
@@ -50,6 +51,7 @@ struct ClientPathOptions {
   /// A server without the extension is Linux's: its heartbeat limits hold, and only with the
   /// extension do the data ride with the reply.
   bool may_be_linux = false;
+  const OptionWords* words = &kProgramWords;
 };
 
 /// The driver makes the connections that this class asks for, reports their results, and passes on

@@ -43,8 +43,8 @@ PathStatus ClientDriver::status_on_io(unsigned path) {
   status.foreign = session_.at(path).foreign;
   status.trouble = notices_.failure_of(session_.at(path).trouble).text;
   if (status.state == PathState::waiting && !session_.may_try(path)) {
-    status.trouble = session_.is_elsewhere(path) ? ClientNotices::led_elsewhere()
-                                                 : ClientNotices::waits_for_others();
+    status.trouble =
+        session_.is_elsewhere(path) ? notices_.led_elsewhere() : notices_.waits_for_others();
   }
   status.connects = session_.at(path).connects;
   if (const PathDriver* driver = paths_.find(path)) {

@@ -24,7 +24,7 @@ void FirstAttempts::tell(unsigned path, const std::string& why) const {
 
 void FirstAttempts::tell_waiting() const {
   for (unsigned i = 0; i < session_.path_count(); ++i) {
-    if (!session_.may_try(i)) tell(i, ClientNotices::waits_for_others());
+    if (!session_.may_try(i)) tell(i, notices_.waits_for_others());
   }
 }
 

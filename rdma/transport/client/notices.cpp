@@ -9,7 +9,6 @@
 #include <system_error>
 #include <utility>
 
-#include "rdma/core/option_words.hpp"
 #include "rdma/log_about.hpp"
 #include "rdma/path_list.hpp"
 #include "rdma/server_id.hpp"
@@ -240,7 +239,7 @@ Failure ClientNotices::failure_of(const Cause& cause) const {
     if (word == "text") return cause.text;
     if (word == "errno") return std::generic_category().message(cause.error);
     if (word == "shortage") return shortage(cause.had, cause.has);
-    if (word == "trust") return option_words->trust_path;
+    if (word == "trust") return options_.words->trust_path;
     return another_server(cause.server, cause.wanted);
   };
   return {reason.error != 0 ? reason.error : cause.error, fill(reason.text, value_of)};
@@ -251,19 +250,19 @@ std::string ClientNotices::timed_out(unsigned path) const {
          " (is the address right, does a firewall drop packets, does the server hang?)";
 }
 
-std::string ClientNotices::led_elsewhere() {
+std::string ClientNotices::led_elsewhere() const {
   return std::string{
              "it led to another server, perhaps a clone, while the session's own answered: it "
              "waits "
              "for that one; to trust it again: "} +
-         option_words->trust_path;
+         options_.words->trust_path;
 }
 
-std::string ClientNotices::waits_for_others() {
+std::string ClientNotices::waits_for_others() const {
   return std::string{
              "waits for a session that it can join: nothing tells yet whether it leads to the same "
              "server"} +
-         option_words->server_id_tells;
+         options_.words->server_id_tells;
 }
 
 /// Of those that have not been tried, for readers who count on them.
@@ -271,7 +270,7 @@ std::string ClientNotices::waiting_paths(PathMask paths) const {
   if (paths == 0) return "";
   return "; " + names_of(paths) +
          " may join its session only, since nothing else tells that it is the same server" +
-         option_words->server_id_tells;
+         options_.words->server_id_tells;
 }
 
 Failure ClientNotices::too_late(const Lateness& lateness) const {
@@ -313,7 +312,7 @@ void ClientNotices::report(const Notice& notice, Instant now) {
     if (word == "access") return to_string(notice.access);
     if (word == "paths") return names_of(notice.paths);
     if (word == "waiting") return waiting_paths(notice.paths);
-    if (word == "trust") return option_words->trust_path;
+    if (word == "trust") return options_.words->trust_path;
     if (word == "timeout") return seconds(options_.connect_timeout);
     if (word == "depth") return std::to_string(notice.limits.queue_depth);
     if (word == "bytes") return std::to_string(notice.limits.max_io_size);

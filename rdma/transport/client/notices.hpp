@@ -17,7 +17,7 @@ namespace rtrs {
 /// Threads: the client's background thread.
 class ClientNotices {
  public:
-  /// `options` has the log and the addresses of the paths, and must outlive this object.
+  /// `options` has the log, the words and the addresses of the paths, and must outlive this object.
   explicit ClientNotices(const ClientOptions& options) : options_{options} {}
 
   void report(const Notice& notice, Instant now);
@@ -36,9 +36,9 @@ class ClientNotices {
   Failure too_late(const Lateness& lateness) const;
   std::string timed_out(unsigned path) const;
   /// Of a path that is not tried before another one has made the session.
-  static std::string waits_for_others();
+  std::string waits_for_others() const;
   /// Of a path that leads to another server (ClientSession::is_elsewhere()).
-  static std::string led_elsewhere();
+  std::string led_elsewhere() const;
 
   std::string name_of_path(unsigned path) const;
   std::string name_of_session() const;

@@ -38,6 +38,7 @@ ClientSessionOptions session_options(const ClientOptions& options) {
   session.path.authenticates = options.auth_keys.has_value();
   session.path.heartbeat_interval = options.heartbeat_interval;
   session.path.heartbeat_misses = options.heartbeat_misses;
+  session.path.words = options.words;
   for (const PathAddress& address : options.paths) {
     session.paths.push_back(session_path(options, address));
   }
@@ -104,7 +105,8 @@ ConnectOptions connect_options(const ClientOptions& options, const PathAddress& 
           .tls_keys = encrypts ? std::optional{options.tls_keys} : std::nullopt,
           .tls = nullptr,
           .auth_keys = options.auth_keys,
-          .log = options.log};
+          .log = options.log,
+          .words = options.words};
 }
 
 }  // namespace rtrs

@@ -10,7 +10,6 @@
 #include <string>
 #include <utility>
 
-#include "rdma/core/option_words.hpp"
 #include "rdma/transport/await.hpp"
 #include "rdma/transport/client/memory_lane.hpp"
 #include "rdma/transport/clock.hpp"
@@ -79,7 +78,7 @@ std::string PathDriver::security() const {
 tl::expected<void, Failure> PathDriver::load_keys() {
   const auto& names = options_.tls_keys ? options_.tls_keys : options_.auth_keys;
   if (!names) return {};
-  auto loaded = tls::Credentials::load(*names, tls::Role::client);
+  auto loaded = tls::Credentials::load(*names, tls::Role::client, *options_.words);
   if (!loaded) return tl::unexpected(Failure{ENOKEY, loaded.error()});
   if (!options_.tls_keys && (*loaded)->key_name().size() > wire::kMaxAuthKeyName) {
     return tl::unexpected(
@@ -207,7 +206,7 @@ Failure PathDriver::refusal(Complaint complaint) const {
       text +=
           std::string{
               " (it is full: too many sessions or no memory for more. Try again later, or "} +
-          option_words->full_server + ")";
+          options_.words->full_server + ")";
       break;
     case EINVAL:
       text += " (probably more connections than it allows: use fewer lanes)";
@@ -218,10 +217,10 @@ Failure PathDriver::refusal(Complaint complaint) const {
           "or was restarted a moment ago)";
       break;
     case EPROTONOSUPPORT:
-      text += std::string{" (it wants TLS: "} + option_words->use_tls + ")";
+      text += std::string{" (it wants TLS: "} + options_.words->use_tls + ")";
       break;
     case EACCES:
-      text += std::string{" (it wants a proof: "} + option_words->use_proof +
+      text += std::string{" (it wants a proof: "} + options_.words->use_proof +
               "; or it takes nobody from here; or the session belongs to another user, or to one "
               "without TLS)";
       break;

@@ -12,7 +12,6 @@
 
 #include "rdma/client_log.hpp"
 #include "rdma/core/crowd.hpp"
-#include "rdma/core/option_words.hpp"
 #include "rdma/transport/clock.hpp"
 #include "rdma/transport/server/options.hpp"
 #include "rdma/transport/server/volatile_epoch.hpp"
@@ -171,7 +170,7 @@ void ServerDriver::let_in(std::unique_ptr<Incoming>& incoming, unsigned entrance
   if (!in.lets_in(incoming->peer)) return refuse(EACCES, "this listener has from= other networks");
   const bool proves = in.auth == AuthMode::psk && incoming->identity.name.empty();
   if (proves && (parameters->extension.features & wire::kFeatureAuthentication) == 0) {
-    return refuse(EACCES, option_words->wants_proof);
+    return refuse(EACCES, options_.words->wants_proof);
   }
   std::optional<std::string_view> user;  // none: it proves that later
   if (!proves) user = incoming->identity.name;

@@ -79,7 +79,7 @@ tl::expected<void, Failure> ServerDriver::prepare_tls() {
                         return auth_mode(address) == AuthMode::psk;
                       });
   if (!wanted && !proofs) return {};
-  auto keys = tls::KeyStore::open(options_.tls_keys, options_.log);
+  auto keys = tls::KeyStore::open(options_.tls_keys, options_.log, *options_.words);
   if (!keys) return tl::unexpected(Failure{ENOKEY, keys.error()});
   tls_keys_ = *std::move(keys);
   if (wanted) tls_workers_.emplace(kWorkers);

@@ -58,6 +58,7 @@ AcceptorOptions acceptor_options(const ServerOptions& options) {
   acceptor.data_digest = options.data_digest;
   acceptor.need_keys = options.always_invalidate;
   acceptor.log = options.log;
+  acceptor.words = options.words;
   return acceptor;
 }
 
@@ -70,7 +71,8 @@ AdmissionLimits admission_limits(const ServerOptions& options) {
           .path_memory = session_options(options).chunk_memory(),
           .memory_limit = options.memory_limit,
           .memory_limit_per_user = options.memory_limit_per_user,
-          .features = options.features};
+          .features = options.features,
+          .words = options.words};
 }
 
 tl::expected<void, Failure> check(const ServerOptions& options) {

@@ -9,7 +9,6 @@
 #include <span>
 #include <utility>
 
-#include "rdma/core/option_words.hpp"
 #include "rdma/transport/await.hpp"
 #include "rdma/transport/tls/credentials.hpp"
 
@@ -114,11 +113,6 @@ void demand_tls(AsioSocket& socket) {
   (void)::send(socket.native_handle(), &hello, sizeof(hello), MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
-auto no_tls() {
-  return tl::unexpected(
-      Refusal{LogLevel::info, std::string{"refused: "} + option_words->tls_is_off});
-}
-
 }  // namespace
 
 asio::awaitable<tl::expected<Greeting, Refusal>> receive_greeting(AsioSocket& socket,
@@ -134,7 +128,8 @@ asio::awaitable<tl::expected<Greeting, Refusal>> receive_greeting(AsioSocket& so
   const TlsMode mode = options.tls.mode;
   if (*first == kTlsHandshake) {
     if (mode == TlsMode::off) {
-      co_return no_tls();
+      co_return tl::unexpected(
+          Refusal{LogLevel::info, std::string{"refused: "} + options.words->tls_is_off});
     }
     if (const auto there = co_await await_client_hello(socket); !there) {
       co_return tl::unexpected(there.error());

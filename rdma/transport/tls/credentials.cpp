@@ -15,7 +15,6 @@
 #include <utility>
 
 #include "rdma/audit_line.hpp"
-#include "rdma/core/option_words.hpp"
 #include "rdma/transport/tls/datum.hpp"
 #include "rdma/transport/tls/inspect.hpp"
 #include "rdma/transport/tls/key_files.hpp"
@@ -196,12 +195,12 @@ int Credentials::apply(gnutls_session_int* session) const {
   return error;
 }
 
-tl::expected<std::shared_ptr<const Credentials>, std::string> Credentials::load(const TlsKeys& keys,
-                                                                                Role role) {
+tl::expected<std::shared_ptr<const Credentials>, std::string> Credentials::load(
+    const TlsKeys& keys, Role role, const OptionWords& words) {
   if (keys.none()) {
-    return tl::unexpected(std::string{"TLS and proofs need keys: "} + option_words->name_keys);
+    return tl::unexpected(std::string{"TLS and proofs need keys: "} + words.name_keys);
   }
-  const std::shared_ptr<Credentials> loaded{new Credentials{role}};
+  const std::shared_ptr<Credentials> loaded{new Credentials{role, words}};
   loaded->verify_peer_ = keys.verify_peer;
   loaded->tls12_ = keys.tls12 && !keys.certificates.empty();
   std::string wrong;
@@ -233,7 +232,7 @@ std::string Credentials::load_psk(const TlsKeys& keys) {
     gnutls_psk_set_server_credentials_function2(psk_server_, find_server_key);
     return "";
   }
-  const auto own = choose_key(keys_, keys.username);
+  const auto own = choose_key(keys_, keys.username, words_);
   if (!own) return where + own.error();
   key_name_ = (*own)->name;
   const gnutls_datum_t name = datum_of(key_name_);
@@ -301,10 +300,11 @@ std::string Credentials::load_own_certificate(const std::string& directory) {
 
 // ---- Files that are exchanged ------------------------------------------------------------------
 
-tl::expected<std::shared_ptr<KeyStore>, std::string> KeyStore::open(TlsKeys keys, Log log) {
-  const std::shared_ptr<KeyStore> store{new KeyStore{std::move(keys), std::move(log)}};
+tl::expected<std::shared_ptr<KeyStore>, std::string> KeyStore::open(TlsKeys keys, Log log,
+                                                                    const OptionWords& words) {
+  const std::shared_ptr<KeyStore> store{new KeyStore{std::move(keys), std::move(log), words}};
   store->stamp_ = store->stamp();
-  auto loaded = Credentials::load(store->names_, Role::server);
+  auto loaded = Credentials::load(store->names_, Role::server, words);
   if (!loaded) return tl::unexpected(loaded.error());
   store->current_ = *std::move(loaded);
   store->remind(std::time(nullptr));
@@ -330,7 +330,7 @@ std::shared_ptr<const Credentials> KeyStore::current() {
     return current_;
   }
   stamp_ = std::move(now);
-  auto loaded = Credentials::load(names_, Role::server);
+  auto loaded = Credentials::load(names_, Role::server, words_);
   if (loaded) {
     current_ = *std::move(loaded);
     reminder_ = 0;

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "rdma/core/identity.hpp"
+#include "rdma/core/option_words.hpp"
 #include "rdma/log.hpp"
 #include "rdma/tls.hpp"
 #include "rdma/transport/tls/psk_file.hpp"
@@ -31,14 +32,17 @@ enum class Role { client, server };
 /// Threads: any.
 class Credentials {
  public:
+  /// `words` name the options for keys, and must outlive the credentials.
+  ///
   /// Errors: a sentence that names the file and says what to do.
-  static tl::expected<std::shared_ptr<const Credentials>, std::string> load(const TlsKeys& keys,
-                                                                            Role role);
+  static tl::expected<std::shared_ptr<const Credentials>, std::string> load(
+      const TlsKeys& keys, Role role, const OptionWords& words = kProgramWords);
   ~Credentials();
   Credentials(const Credentials&) = delete;
   Credentials& operator=(const Credentials&) = delete;
 
   Role role() const { return role_; }
+  const OptionWords& words() const { return words_; }
   bool has_psk() const { return !keys_.empty(); }
   bool has_certificates() const { return certificate_ != nullptr; }
   bool verifies_peer() const { return verify_peer_; }
@@ -62,7 +66,7 @@ class Credentials {
   int apply(gnutls_session_int* session) const;
 
  private:
-  explicit Credentials(Role role) : role_{role} {}
+  Credentials(Role role, const OptionWords& words) : role_{role}, words_{words} {}
   std::string load_psk(const TlsKeys& keys);
   std::string load_certificates(const std::string& directory);
   std::string prepare_priority();
@@ -71,6 +75,7 @@ class Credentials {
   std::string load_own_certificate(const std::string& directory);
 
   Role role_;
+  const OptionWords& words_;
   bool verify_peer_ = true;
   bool tls12_ = false;
   std::vector<PskKey> keys_;
@@ -94,8 +99,9 @@ class Credentials {
 /// Threads: any.
 class KeyStore {
  public:
-  /// Errors: as Credentials::load().
-  static tl::expected<std::shared_ptr<KeyStore>, std::string> open(TlsKeys keys, Log log);
+  /// `words` and errors: as Credentials::load().
+  static tl::expected<std::shared_ptr<KeyStore>, std::string> open(
+      TlsKeys keys, Log log, const OptionWords& words = kProgramWords);
 
   /// Once a day it also reminds of certificates that end soon.
   std::shared_ptr<const Credentials> current();
@@ -103,7 +109,8 @@ class KeyStore {
   std::string ending();
 
  private:
-  KeyStore(TlsKeys keys, Log log) : names_{std::move(keys)}, log_{std::move(log)} {}
+  KeyStore(TlsKeys keys, Log log, const OptionWords& words)
+      : names_{std::move(keys)}, log_{std::move(log)}, words_{words} {}
   std::string stamp() const;
   void remind(std::time_t now);
   void say(LogLevel level, const std::string& text) const {
@@ -112,6 +119,7 @@ class KeyStore {
 
   TlsKeys names_;
   Log log_;
+  const OptionWords& words_;
   std::mutex mutex_;
   std::shared_ptr<const Credentials> current_;
   std::string stamp_;         ///< of the files as they were looked at last

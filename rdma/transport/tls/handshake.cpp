@@ -9,7 +9,6 @@
 #include <ctime>
 #include <utility>
 
-#include "rdma/core/option_words.hpp"
 #include "rdma/transport/tls/hooks.hpp"
 #include "rdma/transport/tls/inspect.hpp"
 
@@ -253,7 +252,7 @@ std::string Session::refusal() const {
     case GNUTLS_A_CERTIFICATE_REQUIRED:
       return "it wants a certificate of this client: put client-cert.pem and client-key.pem into "
              "the directory of " +
-             (option_words->certificates + said);
+             (credentials().words().certificates + said);
     case GNUTLS_A_ACCESS_DENIED:
       return "it does not let this client in: its log says why" + said;
     default:

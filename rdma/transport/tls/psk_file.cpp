@@ -4,8 +4,6 @@
 #include <algorithm>
 #include <array>
 
-#include "rdma/core/option_words.hpp"
-
 namespace rtrs::tls {
 namespace {
 
@@ -93,10 +91,11 @@ tl::expected<std::vector<PskKey>, std::string> parse_psk(std::string_view text) 
 }
 
 tl::expected<const PskKey*, std::string> choose_key(const std::vector<PskKey>& keys,
-                                                    std::string_view name) {
+                                                    std::string_view name,
+                                                    const OptionWords& words) {
   if (name.empty()) {
     if (keys.size() == 1) return &keys.front();
-    return Error{"it has " + std::to_string(keys.size()) + " keys; " + option_words->choose_key};
+    return Error{"it has " + std::to_string(keys.size()) + " keys; " + words.choose_key};
   }
   const auto exact = std::ranges::find(keys, name, &PskKey::name);
   if (exact != keys.end()) return &*exact;

@@ -7,6 +7,7 @@
 #include <tl/expected.hpp>
 #include <vector>
 
+#include "rdma/core/option_words.hpp"
 #include "rdma/transport/tls/secret.hpp"
 
 namespace rtrs::tls {
@@ -30,9 +31,11 @@ std::string fault_of_identity(std::string_view identity);
 tl::expected<std::vector<PskKey>, std::string> parse_psk(std::string_view text);
 
 /// The key of a client: that of this name, or the last one of this identity; "" = the only one.
+/// `words` say how the name is set.
 ///
 /// Errors: a sentence that says what to write.
 tl::expected<const PskKey*, std::string> choose_key(const std::vector<PskKey>& keys,
-                                                    std::string_view name);
+                                                    std::string_view name,
+                                                    const OptionWords& words);
 
 }  // namespace rtrs::tls

@@ -28,8 +28,13 @@ constexpr std::uint8_t kReceiverRetries =
 class VerbsIncoming final : public Incoming {
  public:
   /// `reads`: of the client's, that may be under way at once.
-  VerbsIncoming(Channel listener, rdma_cm_id* id, std::uint8_t reads, Log log)
-      : listener_{std::move(listener)}, arrived_{id}, reads_{reads}, log_{std::move(log)} {}
+  VerbsIncoming(Channel listener, rdma_cm_id* id, std::uint8_t reads,
+                const AcceptorOptions& options)
+      : listener_{std::move(listener)},
+        arrived_{id},
+        reads_{reads},
+        log_{options.log},
+        words_{options.words} {}
   VerbsIncoming(const VerbsIncoming&) = delete;
   VerbsIncoming& operator=(const VerbsIncoming&) = delete;
   ~VerbsIncoming() override {
@@ -69,13 +74,14 @@ class VerbsIncoming final : public Incoming {
   std::uint8_t reads_;
   CmId moved_;  ///< for its queue pair; kept if there can be none
   Log log_;     ///< for events of the device
+  const OptionWords* words_;
   VerbsQueuePair* queue_pair_ = nullptr;
 };
 
 tl::expected<std::shared_ptr<Domain>, Failure> VerbsIncoming::domain_for(
     std::shared_ptr<PathContext>& context) {
   if (context == nullptr) {
-    auto domain = Domain::create(arrived_->verbs, log_);
+    auto domain = Domain::create(arrived_->verbs, log_, *words_);
     if (!domain) return tl::unexpected(domain.error());
     context = std::move(*domain);
   }
@@ -236,8 +242,7 @@ void VerbsAcceptor::listen_again() {
 void VerbsAcceptor::on_request(rdma_cm_event* event) {
   const std::uint8_t reads =
       std::min<std::uint8_t>(event->param.conn.responder_resources, QueuePair::kMaxUnconfirmed);
-  auto incoming =
-      std::make_unique<VerbsIncoming>(id_.shared_channel(), event->id, reads, options_.log);
+  auto incoming = std::make_unique<VerbsIncoming>(id_.shared_channel(), event->id, reads, options_);
   incoming->may_be_linux = true;
   incoming->peer = text_of_client(event->id);
   const auto& parameters = event->param.conn;

@@ -131,8 +131,8 @@ tl::expected<std::optional<CmAddress>, Failure> source_of(const PathAddress& add
 /// The path's, or for its first connection a new one.
 tl::expected<std::shared_ptr<Domain>, Failure> domain_for(rdma_cm_id* id,
                                                           std::shared_ptr<Domain> of_path,
-                                                          const Log& log) {
-  if (of_path == nullptr) return Domain::create(id->verbs, log);
+                                                          const ConnectOptions& options) {
+  if (of_path == nullptr) return Domain::create(id->verbs, options.log, *options.words);
   if (of_path->device() == id->verbs) return of_path;
   return tl::unexpected(Failure{
       EXDEV, "the connections of one path take different RDMA devices: name a source address"});
@@ -220,7 +220,7 @@ asio::awaitable<tl::expected<Connected, Failure>> connect_to(const ConnectOption
   const auto found = co_await find_route(options.address, ends, *id);
   if (!found) co_return tl::unexpected(found.error());
   {
-    auto fitting = domain_for(id->get(), std::move(domain), options.log);
+    auto fitting = domain_for(id->get(), std::move(domain), options);
     if (!fitting) co_return tl::unexpected(fitting.error());
     domain = std::move(*fitting);
     auto made = VerbsQueuePair::create(std::move(*id), domain, sizes);

@@ -9,7 +9,6 @@
 #include <string>
 #include <utility>
 
-#include "rdma/core/option_words.hpp"
 #include "rdma/memlock.hpp"
 #include "rdma/transport/verbs/cm.hpp"
 
@@ -39,23 +38,24 @@ Failure cannot_lock(std::size_t size, int error) {
 
 }  // namespace
 
-Failure refused_queue_pair(const char* device, const ibv_qp_cap& asked, unsigned limit, int error) {
+Failure refused_queue_pair(const char* device, const ibv_qp_cap& asked, unsigned limit, int error,
+                           const OptionWords& words) {
   const bool fits = asked.max_send_wr <= limit && asked.max_recv_wr <= limit;
-  std::string text = std::string{device} + ": no queue pair for " +
-                     std::to_string(asked.max_send_wr) + " sends and " +
-                     std::to_string(asked.max_recv_wr) + " receives: " + describe(error) +
-                     " (the device takes up to " + std::to_string(limit) + " of each; " +
-                     option_words->large_queue_depth +
-                     ", or let programs that have many "
-                     "connections end";
+  std::string text =
+      std::string{device} + ": no queue pair for " + std::to_string(asked.max_send_wr) +
+      " sends and " + std::to_string(asked.max_recv_wr) + " receives: " + describe(error) +
+      " (the device takes up to " + std::to_string(limit) + " of each; " + words.large_queue_depth +
+      ", or let programs that have many "
+      "connections end";
   if (fits && is_for_want_of_memory(error)) text += std::string{", or "} + kMemlockAdvice;
   return {error, text + ')'};
 }
 
-Failure refused_completions(const char* device, unsigned asked, unsigned limit) {
+Failure refused_completions(const char* device, unsigned asked, unsigned limit,
+                            const OptionWords& words) {
   return {ENOMEM, std::string{device} + ": no completion queue of " + std::to_string(asked) +
                       " entries: the device takes up to " + std::to_string(limit) + " (" +
-                      option_words->large_queue_depth + ")"};
+                      words.large_queue_depth + ")"};
 }
 
 Failure refused(const char* what, int error) {
@@ -141,10 +141,11 @@ Region::~Region() {
   if (owned_) munmap(bytes_.data(), bytes_.size());
 }
 
-tl::expected<std::shared_ptr<Domain>, Failure> Domain::create(ibv_context* device, Log log) {
+tl::expected<std::shared_ptr<Domain>, Failure> Domain::create(ibv_context* device, Log log,
+                                                              const OptionWords& words) {
   ibv_pd* handle = ibv_alloc_pd(device);
   if (handle == nullptr) return tl::unexpected(refused("a protection domain", errno));
-  std::shared_ptr<Domain> domain{new Domain{device, handle, AsyncEvents::of(device)}};
+  std::shared_ptr<Domain> domain{new Domain{device, handle, AsyncEvents::of(device), words}};
   domain->events_->add_log(domain.get(), std::move(log));
   return domain;
 }

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "rdma/core/option_words.hpp"
 #include "rdma/failure.hpp"
 #include "rdma/log.hpp"
 #include "rdma/transport/connection.hpp"
@@ -26,11 +27,13 @@ Failure refused(const char* what, int error);
 /// the numbers follow from the server's queue depth.
 ///
 /// Errors: `error`.
-Failure refused_queue_pair(const char* device, const ibv_qp_cap& asked, unsigned limit, int error);
+Failure refused_queue_pair(const char* device, const ibv_qp_cap& asked, unsigned limit, int error,
+                           const OptionWords& words);
 /// "no completion queue of 33000 entries", likewise.
 ///
 /// Errors: ENOMEM.
-Failure refused_completions(const char* device, unsigned asked, unsigned limit);
+Failure refused_completions(const char* device, unsigned asked, unsigned limit,
+                            const OptionWords& words);
 
 /// Whether a device can do always-invalidate: whether it has memory windows.
 ///
@@ -98,10 +101,11 @@ class Region {
 /// Threads: adopt(), reserve_keys(), expose() and the retirements one at a time; the rest any.
 class Domain final : public PathContext, public Regions {
  public:
-  /// `log` hears of the device and its ports.
+  /// `log` hears of the device and its ports. `words` must outlive the domain.
   ///
   /// Errors: ENOMEM.
-  static tl::expected<std::shared_ptr<Domain>, Failure> create(ibv_context* device, Log log = {});
+  static tl::expected<std::shared_ptr<Domain>, Failure> create(
+      ibv_context* device, Log log = {}, const OptionWords& words = kProgramWords);
   ~Domain() override;
   Domain(const Domain&) = delete;
   Domain& operator=(const Domain&) = delete;
@@ -109,6 +113,7 @@ class Domain final : public PathContext, public Regions {
   ibv_context* device() const { return device_; }
   ibv_pd* handle() const { return handle_; }
   AsyncEvents& events() const { return *events_; }
+  const OptionWords& words() const { return words_; }
 
   /// Registers memory once for all connections, and for as long as one of them has the region. That
   /// must end before the domain does.
@@ -133,12 +138,14 @@ class Domain final : public PathContext, public Regions {
   }
 
  private:
-  Domain(ibv_context* device, ibv_pd* handle, std::shared_ptr<AsyncEvents> events)
-      : device_{device}, handle_{handle}, events_{std::move(events)} {}
+  Domain(ibv_context* device, ibv_pd* handle, std::shared_ptr<AsyncEvents> events,
+         const OptionWords& words)
+      : device_{device}, handle_{handle}, events_{std::move(events)}, words_{words} {}
 
   ibv_context* device_;
   ibv_pd* handle_;
   const std::shared_ptr<AsyncEvents> events_;
+  const OptionWords& words_;
   std::vector<std::weak_ptr<const Region>> regions_;
   std::vector<ibv_mw*> key_windows_;
   std::map<std::uint32_t, std::shared_ptr<Region>> exposed_;  ///< by key

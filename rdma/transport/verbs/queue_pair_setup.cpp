@@ -12,7 +12,6 @@
 #include <thread>
 #include <utility>
 
-#include "rdma/core/option_words.hpp"
 #include "rdma/transport/clock.hpp"
 #include "rdma/transport/verbs/queue_pair.hpp"
 #include "rdma/transport/verbs/queue_plan.hpp"
@@ -41,7 +40,7 @@ tl::expected<void, Failure> VerbsQueuePair::build(const QueueSizes& sizes, unsig
     return tl::unexpected(refused("to tell its limits", error));
   }
   const char* name = ibv_get_device_name(device->device);
-  const auto plan = plan_queues(name, limits, sizes, inlined);
+  const auto plan = plan_queues(name, limits, sizes, inlined, domain_->words());
   if (!plan) return tl::unexpected(plan.error());
   auto completions = CompletionQueue::create(device, plan->completions);
   if (!completions) return tl::unexpected(completions.error());
@@ -58,8 +57,8 @@ tl::expected<void, Failure> VerbsQueuePair::build(const QueueSizes& sizes, unsig
     granted = wanted;
     granted.cap.max_inline_data = 0;
     if (rdma_create_qp(id_.get(), domain_->handle(), &granted) != 0) {
-      return tl::unexpected(
-          refused_queue_pair(name, wanted.cap, static_cast<unsigned>(limits.max_qp_wr), errno));
+      return tl::unexpected(refused_queue_pair(
+          name, wanted.cap, static_cast<unsigned>(limits.max_qp_wr), errno, domain_->words()));
     }
   }
   queue_pair_ = id_->qp;
@@ -69,7 +68,7 @@ tl::expected<void, Failure> VerbsQueuePair::build(const QueueSizes& sizes, unsig
     return tl::unexpected(
         Failure{ENOTSUP, "always-invalidate needs a send queue of more than " +
                              std::to_string(sizes.keys) + " entries, and the device gives " +
-                             std::to_string(sends) + ": " + option_words->lower_queue_depth});
+                             std::to_string(sends) + ": " + domain_->words().lower_queue_depth});
   }
 
   const SendQueue::Limits send_limits{sends - sizes.keys,

@@ -10,7 +10,8 @@
 namespace rtrs::verbs {
 
 tl::expected<QueuePlan, Failure> plan_queues(const char* device, const ibv_device_attr& limits,
-                                             const QueueSizes& sizes, unsigned inlined) {
+                                             const QueueSizes& sizes, unsigned inlined,
+                                             const OptionWords& words) {
   const auto most = static_cast<unsigned>(limits.max_qp_wr);
   const auto most_completions = static_cast<unsigned>(limits.max_cqe);
   QueuePlan plan;
@@ -23,14 +24,14 @@ tl::expected<QueuePlan, Failure> plan_queues(const char* device, const ibv_devic
   plan.queues.max_inline_data = inlined;
   if (plan.queues.max_recv_wr < sizes.receives) {
     plan.queues.max_recv_wr = sizes.receives;
-    return tl::unexpected(refused_queue_pair(device, plan.queues, most, ENOMEM));
+    return tl::unexpected(refused_queue_pair(device, plan.queues, most, ENOMEM, words));
   }
   // When a connection breaks, all that is in its queues completes at once.
   const unsigned least_sends = sizes.keys + 1;
   if (most_completions < plan.queues.max_recv_wr ||
       most_completions - plan.queues.max_recv_wr < least_sends) {
-    return tl::unexpected(
-        refused_completions(device, plan.queues.max_recv_wr + least_sends, most_completions));
+    return tl::unexpected(refused_completions(device, plan.queues.max_recv_wr + least_sends,
+                                              most_completions, words));
   }
   plan.queues.max_send_wr =
       std::min(plan.queues.max_send_wr, most_completions - plan.queues.max_recv_wr);

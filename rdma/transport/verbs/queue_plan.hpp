@@ -6,6 +6,7 @@
 
 #include <tl/expected.hpp>
 
+#include "rdma/core/option_words.hpp"
 #include "rdma/core/queue_pair.hpp"
 #include "rdma/failure.hpp"
 
@@ -22,6 +23,7 @@ struct QueuePlan {
 ///
 /// Errors: ENOMEM, with the device's limit and the setting to lower.
 tl::expected<QueuePlan, Failure> plan_queues(const char* device, const ibv_device_attr& limits,
-                                             const QueueSizes& sizes, unsigned inlined);
+                                             const QueueSizes& sizes, unsigned inlined,
+                                             const OptionWords& words);
 
 }  // namespace rtrs::verbs

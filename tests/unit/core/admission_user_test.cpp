@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "rdma/core/admission.hpp"
@@ -172,6 +173,20 @@ TEST_CASE("admission: an owner of a network fills the places of that network onl
   CHECK(admission.half_open() == 4);
   CHECK(admission.admit(honest.session, honest.path, "honest", "host1").why_not == nullptr);
   CHECK(admission.admit(neighbour.session, neighbour.path, "next", "host2").why_not == nullptr);
+}
+
+TEST_CASE("two servers in one process name their options each in its own words") {
+  OptionWords words = kProgramWords;
+  words.large_path = "no memory left, in other words";
+  AdmissionLimits small = limits();
+  small.memory_limit = 0;
+  AdmissionLimits other = small;
+  other.words = &words;
+  const auto refusal = [](const AdmissionLimits& limited) {
+    return std::string_view{Admission{limited}.consider(request(1, 0)).why};
+  };
+  CHECK(refusal(small) == kProgramWords.large_path);
+  CHECK(refusal(other) == words.large_path);
 }
 
 }  // namespace

@@ -80,7 +80,7 @@ TEST_CASE("a queue pair that cannot be had: what was asked for, what there is, a
   ibv_qp_cap asked{};
   asked.max_send_wr = 4098;
   asked.max_recv_wr = 2049;
-  const Failure failure = refused_queue_pair("rxe0", asked, 1024, ENOMEM);
+  const Failure failure = refused_queue_pair("rxe0", asked, 1024, ENOMEM, kProgramWords);
   CHECK(failure.error == ENOMEM);
   for (const char* part : {"rxe0", "4098 sends", "2049 receives", "1024", "--queue-depth"}) {
     CAPTURE(part);
@@ -95,8 +95,8 @@ TEST_CASE("what is refused for want of memory names the limit of locked memory")
   const auto names_it = [](const Failure& failure) {
     return failure.text.find("ulimit -l") != std::string::npos;
   };
-  CHECK(names_it(refused_queue_pair("rxe0", asked, 1024, ENOMEM)));
-  CHECK_FALSE(names_it(refused_queue_pair("rxe0", asked, 1024, EINVAL)));
+  CHECK(names_it(refused_queue_pair("rxe0", asked, 1024, ENOMEM, kProgramWords)));
+  CHECK_FALSE(names_it(refused_queue_pair("rxe0", asked, 1024, EINVAL, kProgramWords)));
   CHECK(names_it(refused("a completion queue", ENOMEM)));
   CHECK_FALSE(names_it(refused("a completion queue", EINVAL)));
 }
@@ -110,13 +110,15 @@ ibv_device_attr device_of(int requests, int completions) {
 }
 
 TEST_CASE("a completion queue has room for all that can be under way") {
-  const auto all = plan_queues("rxe0", device_of(1 << 20, 1 << 20), {768, 256, 512}, 320);
+  const auto all =
+      plan_queues("rxe0", device_of(1 << 20, 1 << 20), {768, 256, 512}, 320, kProgramWords);
   REQUIRE(all);
   CHECK(all->queues.max_send_wr == 768 + 512 + 128);
   CHECK(all->queues.max_recv_wr == 257);
   CHECK(all->queues.max_inline_data == 320);
   CHECK(all->completions == 768 + 512 + 128 + 257);
-  const auto few_requests = plan_queues("rxe0", device_of(300, 1 << 20), {768, 256, 0}, 0);
+  const auto few_requests =
+      plan_queues("rxe0", device_of(300, 1 << 20), {768, 256, 0}, 0, kProgramWords);
   REQUIRE(few_requests);
   CHECK(few_requests->queues.max_send_wr == 300);
   CHECK(few_requests->completions == 300 + 257);
@@ -124,15 +126,15 @@ TEST_CASE("a completion queue has room for all that can be under way") {
 
 TEST_CASE("where completions are few, sends wait; where they are too few, there is no connection") {
   const QueueSizes sizes{768, 256, 10};
-  const auto plan = plan_queues("rxe0", device_of(1 << 20, 600), sizes, 0);
+  const auto plan = plan_queues("rxe0", device_of(1 << 20, 600), sizes, 0, kProgramWords);
   REQUIRE(plan);
   CHECK(plan->queues.max_recv_wr == 257);
   CHECK(plan->queues.max_send_wr == 600 - 257);
   CHECK(plan->completions == 600);
-  CHECK(plan_queues("rxe0", device_of(1 << 20, 257 + 11), sizes, 0).has_value());
+  CHECK(plan_queues("rxe0", device_of(1 << 20, 257 + 11), sizes, 0, kProgramWords).has_value());
   for (const int entries : {257 + 10, 257, 256, 1, 0}) {
     CAPTURE(entries);
-    const auto refused = plan_queues("rxe0", device_of(1 << 20, entries), sizes, 0);
+    const auto refused = plan_queues("rxe0", device_of(1 << 20, entries), sizes, 0, kProgramWords);
     REQUIRE_FALSE(refused);
     CHECK(refused.error().error == ENOMEM);
     for (const std::string& part :
@@ -145,7 +147,8 @@ TEST_CASE("where completions are few, sends wait; where they are too few, there 
 }
 
 TEST_CASE("receives that a device does not take are told as they were asked for") {
-  const auto refused = plan_queues("rxe0", device_of(100, 1 << 20), {768, 256, 0}, 0);
+  const auto refused =
+      plan_queues("rxe0", device_of(100, 1 << 20), {768, 256, 0}, 0, kProgramWords);
   REQUIRE_FALSE(refused);
   CHECK(refused.error().text.find("256 receives") != std::string::npos);
   CHECK(refused.error().text.find("up to 100 of each") != std::string::npos);
