@@ -82,22 +82,26 @@ class Handler final : public ServerHandler {
 };
 
 /// A path of one connection and the driver that closes it when told to.
-struct Path {
-  explicit Path(ServerSession& s) : session{s}, path{s, {.cid_count = 1}} {
-    path.provide_chunks = [this] {
-      path.set_chunks(memory);
-      return true;
-    };
-    path.on_fenced = [this](const char*, bool) { session.on_path_closed(path); };
-    path.on_gone = [this] {
-      fuzz::require(!std::exchange(gone, true), "a path goes once");
-      // The sanitizer finds any use from now on.
-      std::vector<std::byte>{}.swap(memory);
-    };
+struct Path final : ServerPathOwner {
+  explicit Path(ServerSession& s) : session{s}, path{s, *this, {.cid_count = 1}} {
     connection = &path.add(0, queue_pair);
     const auto hello = wire::encode_info_request("fuzz");
     fuzz::require(connection->on_message(wire::bytes_of(hello), {}) == nullptr, "it connects");
   }
+  PathRefusal admit(std::string_view) override { return {}; }
+  bool provide_chunks() override {
+    path.set_chunks(memory);
+    return true;
+  }
+  void on_connected() override {}
+  void on_fenced(Complaint, bool) override { session.on_path_closed(path); }
+  void on_unused(std::span<const MutableBytes>, std::uint64_t) override {}
+  void on_gone() override {
+    fuzz::require(!std::exchange(gone, true), "a path goes once");
+    // The sanitizer finds any use from now on.
+    std::vector<std::byte>{}.swap(memory);
+  }
+  void delay_answer(ServerRequest& request, int error) override { session.answer(request, error); }
   bool live() const { return path.state() == ServerPathState::connected; }
   void close() {
     if (!live()) return;
@@ -121,11 +125,12 @@ struct Path {
   bool gone = false;
 };
 
-class Script {
+class Script final : ServerSessionOwner {
  public:
-  explicit Script(bool numbered) : session_{options(numbered), handler_}, numbered_{numbered} {
-    session_.on_gone = [this] { ++gone_; };
-  }
+  explicit Script(bool numbered)
+      : session_{options(numbered), handler_, *this}, numbered_{numbered} {}
+  void on_lingering() override {}
+  void on_gone() override { ++gone_; }
 
   void step(fuzz::Input& input) {
     switch (input.take<std::uint8_t>() % 10) {

@@ -84,6 +84,31 @@ class Handler final : public ServerHandler {
   MutableBytes chunks_;
 };
 
+/// Of the session and of its path, which has the chunks.
+class Owner final : public ServerSessionOwner, public ServerPathOwner {
+ public:
+  Owner(const ServerSessionOptions& options, Handler& handler, MutableBytes chunks)
+      : chunks_{chunks}, session{options, handler, *this}, path{session, *this, {.cid_count = 1}} {}
+  void on_lingering() override {}
+  PathRefusal admit(std::string_view) override { return {}; }
+  bool provide_chunks() override {
+    path.set_chunks(chunks_);
+    return true;
+  }
+  void on_connected() override {}
+  void on_fenced(Complaint, bool) override {}
+  void on_unused(std::span<const MutableBytes>, std::uint64_t) override {}
+  void on_gone() override {}
+  void delay_answer(ServerRequest& request, int error) override { session.answer(request, error); }
+
+ private:
+  MutableBytes chunks_;
+
+ public:
+  ServerSession session;
+  ServerPath path;
+};
+
 ConstBytes take_bytes(fuzz::Input& input, std::vector<std::byte>& buffer, std::size_t length) {
   buffer.resize(length);
   for (auto& byte : buffer) byte = static_cast<std::byte>(input.take<std::uint8_t>());
@@ -124,12 +149,9 @@ int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   options.queue_depth = kDepth;
   options.max_io_size = kMaxIo;
   options.max_header_size = kMaxHeader;
-  ServerSession session{options, handler};
-  ServerPath path{session, {.cid_count = 1}};
-  path.provide_chunks = [&] {
-    path.set_chunks(chunks);
-    return true;
-  };
+  Owner owner{options, handler, chunks};
+  ServerSession& session = owner.session;
+  ServerPath& path = owner.path;
   QueuePairHandler& connection = path.add(0, queue_pair);
 
   fuzz::Input input{data, size};

@@ -29,10 +29,6 @@ ServerPathHost::ServerPathHost(PathEnvironment environment, rtrs::ServerMachine&
                           style == ServerStyle::linux_new_keys);
   }
   if (path_.options().new_keys) chunk_keys_.emplace(world_, environment_.open_chunks);
-  path_.provide_chunks = [this] { return provide_chunks(); };
-  path_.on_unused = [this](std::span<const rtrs::MutableBytes> unused, std::uint64_t held) {
-    give_back(unused, held);
-  };
 }
 
 void ServerPathHost::report(Event kind, rtrs::PathEnd end) const {
@@ -49,8 +45,7 @@ bool ServerPathHost::provide_chunks() {
 }
 
 /// A reader that still looks there gets bytes that nobody has written.
-void ServerPathHost::give_back(std::span<const rtrs::MutableBytes> unused,
-                               std::uint64_t held) const {
+void ServerPathHost::give_back(std::span<const rtrs::MutableBytes> unused, std::uint64_t held) {
   if (environment_.shared_chunks != nullptr) return;
   for (const rtrs::MutableBytes part : unused) std::ranges::fill(part, std::byte{0xDD});
   environment_.on_shrunk(held);

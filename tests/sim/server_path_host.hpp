@@ -64,6 +64,12 @@ class ServerPathHost final : public rtrs::ServerPathExecutor {
   void close() override;
   void look() override {}  // no event of a simulated connection is missed
   void send_rest() override;
+  bool provide_chunks() override;
+  void give_back(std::span<const rtrs::MutableBytes> unused, std::uint64_t held) override;
+  /// At once: no simulated client registers memory.
+  void delay_answer(rtrs::ServerRequest& request, int error) override {
+    session_.answer(request, error);
+  }
   void gone() override { environment_.on_gone(); }
 
   void report(rtrs::ServerEvent::Kind kind, rtrs::PathEnd end = {}) const;
@@ -74,8 +80,6 @@ class ServerPathHost final : public rtrs::ServerPathExecutor {
   void check_complaint(const rtrs::PathEnd& end);
   bool has_impostors() const;
   void check_users();
-  bool provide_chunks();
-  void give_back(std::span<const rtrs::MutableBytes> unused, std::uint64_t held) const;
   std::string who() const { return "server, session " + std::to_string(environment_.serial); }
 
   PathEnvironment environment_;

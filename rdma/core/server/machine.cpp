@@ -10,13 +10,7 @@ using Kind = PathEnd::Kind;
 
 ServerMachine::ServerMachine(const ServerSessionOptions& session, ServerMachineOptions options,
                              ServerHandler& handler, ServerExecutor& executor)
-    : options_{options}, executor_{executor}, session_{session, handler} {
-  session_.on_lingering = [this] { on_lingering(); };
-  session_.on_gone = [this] {
-    linger_until_.reset();
-    executor_.gone();
-  };
-}
+    : options_{options}, executor_{executor}, session_{session, handler, *this} {}
 
 // ---- Events ------------------------------------------------------------------------------------
 
@@ -101,12 +95,8 @@ bool ServerMachine::takes(PathId path, bool is_new) const {
 }
 
 ServerMachine::Path& ServerMachine::add(PathId id, const ServerPathOptions& options, Instant now) {
-  Path& path = paths_.try_emplace(id, id, session_, options).first->second;
+  Path& path = paths_.try_emplace(id, *this, id, options).first->second;
   path.deadline_ = now + options_.handshake_timeout;
-  path.core.admit = [this, &path](std::string_view name) { return admit(path, name); };
-  path.core.on_connected = [this] { close_older_generation(); };
-  path.core.on_fenced = [this, &path](Complaint why, bool fault) { on_fenced(path, why, fault); };
-  path.core.on_gone = [&path] { path.executor->gone(); };
   return path;
 }
 
@@ -215,6 +205,11 @@ void ServerMachine::on_lingering() {
   if (linger_until_) return;
   linger_until_ = now_ + options_.linger;
   executor_.lingers();
+}
+
+void ServerMachine::on_gone() {
+  linger_until_.reset();
+  executor_.gone();
 }
 
 }  // namespace rtrs

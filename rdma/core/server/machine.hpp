@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -73,6 +74,10 @@ class ServerPathExecutor {
   virtual void look() = 0;
   /// Sends the remaining answers. Report flushed when all have been sent.
   virtual void send_rest() = 0;
+  // See ServerPathOwner:
+  virtual bool provide_chunks() = 0;
+  virtual void give_back(std::span<const MutableBytes> unused, std::uint64_t held) = 0;
+  virtual void delay_answer(ServerRequest& request, int error) = 0;
   /// Nothing executes in the path's chunks any more. Call forget() from a later event.
   virtual void gone() = 0;
 
@@ -113,15 +118,15 @@ struct ServerMachineOptions {
 /// handle_timeout() at next_deadline().
 ///
 /// Threads: one at a time (the session's reactor; the simulator).
-class ServerMachine {
+class ServerMachine final : public ServerSessionOwner {
  public:
   using PathId = Admission::PathId;
 
   /// A path, its state, and its executor.
-  class Path {
+  class Path final : public ServerPathOwner {
    public:
-    Path(PathId number, ServerSession& session, const ServerPathOptions& options)
-        : id{number}, core{session, options} {}
+    Path(ServerMachine& machine, PathId number, const ServerPathOptions& options)
+        : id{number}, core{machine.session_, *this, options}, machine_{machine} {}
 
     const PathId id;
     ServerPath core;
@@ -134,6 +139,20 @@ class ServerMachine {
     friend class ServerMachine;
     enum class State : std::uint8_t { shaking_hands, serving, closed };
 
+    // For its core
+    PathRefusal admit(std::string_view name) override { return machine_.admit(*this, name); }
+    bool provide_chunks() override { return executor->provide_chunks(); }
+    void on_connected() override { machine_.close_older_generation(); }
+    void on_fenced(Complaint why, bool fault) override { machine_.on_fenced(*this, why, fault); }
+    void on_unused(std::span<const MutableBytes> unused, std::uint64_t held) override {
+      executor->give_back(unused, held);
+    }
+    void on_gone() override { executor->gone(); }
+    void delay_answer(ServerRequest& request, int error) override {
+      executor->delay_answer(request, error);
+    }
+
+    ServerMachine& machine_;
     State state_ = State::shaking_hands;
     Instant deadline_ = Instant::max();  ///< of the handshake, then the next heartbeat
     bool reading_ = false;
@@ -176,7 +195,8 @@ class ServerMachine {
   void close_older_generation();
   void read_and_judge();
   void judge_later();
-  void on_lingering();
+  void on_lingering() override;
+  void on_gone() override;
   void time_out(Path& path);
   void tick(Path& path);
   void drain();

@@ -2,7 +2,6 @@
 #include "rdma/core/server/path.hpp"
 
 #include <array>
-#include <functional>
 #include <utility>
 
 #include "rdma/wire/ensure.hpp"
@@ -28,8 +27,9 @@ Ticket max_unsent_answers(const ServerPathOptions& path, const ServerSessionOpti
 
 }  // namespace
 
-ServerPath::ServerPath(ServerSession& session, ServerPathOptions options)
+ServerPath::ServerPath(ServerSession& session, ServerPathOwner& owner, ServerPathOptions options)
     : session_{session},
+      owner_{owner},
       options_{options},
       notices_{options.access, /*understood=*/session.options().extension},
       max_unsent_{max_unsent_answers(options, session.options())},
@@ -144,28 +144,26 @@ void ServerPath::close() {
 void ServerPath::fence(const char* why, bool fault) {
   if (state_ == ServerPathState::closed) return;
   close();
-  if (on_fenced) on_fenced(why, fault);
+  owner_.on_fenced(why, fault);
 }
 
 /// The driver has closed it: only executing requests write to the chunks any more.
 void ServerPath::release() {
   released_ = true;
-  if (executing_ != 0 && on_unused) {
-    on_unused(chunks_.unused(requests_), PathChunks::held(requests_));
-  }
+  if (executing_ != 0) owner_.on_unused(chunks_.unused(requests_), PathChunks::held(requests_));
   check_gone();
 }
 
 void ServerPath::give_back(const ServerRequest& ended) {
-  if (!released_ || executing_ == 0 || !on_unused) return;
+  if (!released_ || executing_ == 0) return;
   const MutableBytes unused = chunks_.at(ended.buffer_id);
-  on_unused({&unused, 1}, PathChunks::held(requests_));
+  owner_.on_unused({&unused, 1}, PathChunks::held(requests_));
 }
 
 void ServerPath::check_gone() {
   if (gone_ || !released_ || executing_ != 0) return;
   gone_ = true;
-  if (on_gone) on_gone();
+  owner_.on_gone();
 }
 
 Complaint ServerPath::Connection::on_write_with_immediate(std::uint32_t immediate, std::uint32_t) {
@@ -250,10 +248,8 @@ Complaint ServerPath::take_in(const std::string& name) {
   if (session_.up_ && name != session_.name) return "another name than the session's other paths";
   const bool alone = !session_.up_ || session_.connected_paths() == 0;
   if (is_memory() && alone) return "a memory path without any other";
-  if (admit) {
-    const PathRefusal refusal = admit(name);
-    if (refusal.why != nullptr) return turn_down(refusal);
-  }
+  const PathRefusal refusal = owner_.admit(name);
+  if (refusal.why != nullptr) return turn_down(refusal);
   return is_memory() ? serve_memory_path() : serve(name);
 }
 
@@ -272,7 +268,7 @@ Complaint ServerPath::serve_memory_path() {
     connection.queue_pair->post_receives(connection.cid == 0 ? kServerControlReceives : 1U, 0);
   }
   state_ = ServerPathState::connected;
-  if (on_connected) on_connected();
+  owner_.on_connected();
   told_of_memory_ = true;
   session_.handler_.on_memory_path_up(session_, options_.uuid, *regions_);
   const wire::Descriptor chunk{
@@ -282,7 +278,7 @@ Complaint ServerPath::serve_memory_path() {
 }
 
 Complaint ServerPath::serve(const std::string& name) {
-  if (provide_chunks && !provide_chunks()) return "no memory for the path's chunks";
+  if (!owner_.provide_chunks()) return "no memory for the path's chunks";
   session_.name = name;
   if (proofs_.needed() && !session_.up_) session_.identity = proofs_.at(0).user();
 
@@ -296,7 +292,7 @@ Complaint ServerPath::serve(const std::string& name) {
   messages_.resize(options.queue_depth * wire::kMaxUserMessage);
   session_.up();
   state_ = ServerPathState::connected;
-  if (on_connected) on_connected();
+  owner_.on_connected();
   session_.handler_.on_paths_changed(session_);
   connections_[0].queue_pair->send(wire::encode_info_response(expose_chunks()));
   tell_access();  // it may have changed since the path was accepted

@@ -4,7 +4,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -33,6 +32,33 @@ struct PathRefusal {
   int error = 0;            ///< an errno for the client; 0: its connections are closed
 };
 
+/// The owner of a path, which decides about it or performs what it asks for, at once.
+class ServerPathOwner {
+ public:
+  /// Asked when all connections are there and the client has told its session name. Nothing that
+  /// concerns others happens before.
+  virtual PathRefusal admit(std::string_view name) = 0;
+  /// Called before the info response: must have given the path its chunks. False = no memory.
+  virtual bool provide_chunks() = 0;
+  /// The path serves from now on; the info response has not left yet.
+  virtual void on_connected() = 0;
+  /// The session has closed the path: its connections must be closed, at once or when the driver is
+  /// back from QueuePair::progress(). `fault`: the peer broke a rule.
+  virtual void on_fenced(Complaint why, bool fault) = 0;
+  /// The driver has closed the path, but requests still execute in `held` bytes of its chunks.
+  /// Storage that hangs may take for ever, so the memory of the `unused` parts may be given back.
+  virtual void on_unused(std::span<const MutableBytes> unused, std::uint64_t held) = 0;
+  /// The path is closed and nothing executes in its chunks: driver and memory may go, from a later
+  /// event.
+  virtual void on_gone() = 0;
+  /// A write of a client without the extension has failed: must call ServerSession::answer() with
+  /// the error, a little later.
+  virtual void delay_answer(ServerRequest& request, int error) = 0;
+
+ protected:
+  ~ServerPathOwner() = default;
+};
+
 struct ServerPathOptions {
   std::uint16_t cid_count = 1;
   wire::PathKind kind = wire::PathKind::requests;
@@ -48,14 +74,14 @@ struct ServerPathOptions {
   std::shared_ptr<auth::ServerKeys> keys = nullptr;
 };
 
-/// Belongs to its session from construction to destruction, which must wait for on_gone: requests
-/// that execute in its chunks outlive its connections.
+/// Belongs to its session from construction to destruction, which must wait for
+/// ServerPathOwner::on_gone(): requests that execute in its chunks outlive its connections.
 ///
 /// Threads: the session's reactor.
 /// Source:  docs/protocol.md, info exchange, requests, replies, heartbeats.
 class ServerPath {
  public:
-  ServerPath(ServerSession& session, ServerPathOptions options);
+  ServerPath(ServerSession& session, ServerPathOwner& owner, ServerPathOptions options);
   ~ServerPath();
   ServerPath(const ServerPath&) = delete;
   ServerPath& operator=(const ServerPath&) = delete;
@@ -76,31 +102,11 @@ class ServerPath {
   /// Its connections may have to prove their user.
   const ServerPathProofs& proofs() const { return proofs_; }
 
-  /// The chunk memory; given by the driver before the exchange can end, and kept until on_gone.
+  /// The chunk memory; given by the owner before the exchange can end, and kept until on_gone().
   void set_chunks(MutableBytes chunks);
 
   /// Why it is refused, and its client was told so and shall leave; null: neither.
   Complaint turned_down() const { return turned_down_; }
-
-  /// Asked when all connections are there and the client has told its session name. Nothing that
-  /// concerns others happens before.
-  std::function<PathRefusal(std::string_view name)> admit;
-  /// Called before the info response: must have given the path its chunks. False = no memory.
-  std::function<bool()> provide_chunks;
-  /// It serves from now on; the info response has not left yet.
-  std::function<void()> on_connected;
-  /// The session has closed the path: the driver must close its connections, at once or when it is
-  /// back from QueuePair::progress(). `fault`: the peer broke a rule.
-  std::function<void(const char* why, bool fault)> on_fenced;
-  /// The driver has closed the path, but requests still execute in `held` bytes of its chunks.
-  /// Storage that hangs may take for ever, so the memory of the `unused` parts may be given back.
-  std::function<void(std::span<const MutableBytes> unused, std::uint64_t held)> on_unused;
-  /// The path is closed and nothing executes in its chunks: driver and memory may go, from a later
-  /// event.
-  std::function<void()> on_gone;
-  /// Asked to call ServerSession::answer() a little later with an error of a write. Without it
-  /// errors are answered at once.
-  std::function<void(ServerRequest&, int error)> delay_answer;
 
   /// Changes the access state of the path. A client that knows notices is told, as soon as it has
   /// acknowledged the last one.
@@ -185,6 +191,7 @@ class ServerPath {
   void check_gone();
 
   ServerSession& session_;
+  ServerPathOwner& owner_;
   ServerPathOptions options_;
   ServerPathState state_ = ServerPathState::connecting;
   PathNotices notices_;

@@ -28,8 +28,9 @@ bool ServerRequest::may_send_from_anywhere() const {
 
 void ServerRequest::expect_next(MutableBytes memory) { path->expect_next(*this, memory); }
 
-ServerSession::ServerSession(ServerSessionOptions options, ServerHandler& handler)
-    : options_{options}, handler_{handler} {
+ServerSession::ServerSession(ServerSessionOptions options, ServerHandler& handler,
+                             ServerSessionOwner& owner)
+    : options_{options}, handler_{handler}, owner_{owner} {
   RTRS_ENSURE(wire::fits_immediate(options.queue_depth, options.chunk_size()));
 }
 
@@ -273,11 +274,11 @@ bool ServerSession::must_delay(const ServerRequest& request, int error) const {
   const bool may_be_lost =
       error != 0 && !options_.extension && !request.is_read && !request.data.empty();
   const ServerPath& path = *request.path;
-  return may_be_lost && path.delay_answer && path.state() == ServerPathState::connected;
+  return may_be_lost && path.state() == ServerPathState::connected;
 }
 
 void ServerSession::finish(ServerRequest& request, int error) {
-  if (must_delay(request, error)) return request.path->delay_answer(request, error);
+  if (must_delay(request, error)) return request.path->owner_.delay_answer(request, error);
   answer(request, error);
 }
 
@@ -319,7 +320,7 @@ void ServerSession::tell(ServerRequest& waiting, int error) {
   waiting.state = State::ended;
   ++executing_;
   ++waiting.path->executing_;
-  waiting.path->delay_answer(waiting, error);
+  waiting.path->owner_.delay_answer(waiting, error);
 }
 
 // ---- The end ------------------------------------------------------------------------------------
@@ -353,17 +354,14 @@ bool ServerSession::end_if_idle() {
 
 void ServerSession::check_gone() {
   if (gone_ || has_live_path()) return;
-  if (lingers()) {
-    if (on_lingering) on_lingering();
-    return;
-  }
+  if (lingers()) return owner_.on_lingering();
   over_ = true;
   if (executing_ != 0) return;
   if (ends_memory_paths() || gone_) return;
   gone_ = true;
   if (std::exchange(up_, false)) handler_.on_session_down(*this);
   for (std::size_t i = 0; i < paths_.size(); ++i) paths_[i]->check_gone();
-  if (on_gone) on_gone();
+  owner_.on_gone();
 }
 
 }  // namespace rtrs

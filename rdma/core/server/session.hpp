@@ -39,6 +39,18 @@ struct ServerSessionOptions {
   bool has_memory_paths() const { return (features & wire::kFeatureMemoryPaths) != 0; }
 };
 
+/// The owner of a session: its machine. It may call the session before it returns.
+class ServerSessionOwner {
+ public:
+  /// The last path has closed, or the session has become idle after that.
+  virtual void on_lingering() = 0;
+  /// gone() has become true.
+  virtual void on_gone() = 0;
+
+ protected:
+  ~ServerSessionOwner() = default;
+};
+
 /// Exists from its first accepted connection until it is over and every request has been finished.
 ///
 /// It is over when its last path has closed. With kFeatureExactlyOnce it first lingers: it stays,
@@ -49,7 +61,7 @@ struct ServerSessionOptions {
 /// Source:  docs/protocol.md, several paths, RTRS extension.
 class ServerSession {
  public:
-  ServerSession(ServerSessionOptions options, ServerHandler& handler);
+  ServerSession(ServerSessionOptions options, ServerHandler& handler, ServerSessionOwner& owner);
   ~ServerSession();
   ServerSession(const ServerSession&) = delete;
   ServerSession& operator=(const ServerSession&) = delete;
@@ -92,11 +104,7 @@ class ServerSession {
   /// The number of requests that the handler has, or whose answer is delayed, on all paths.
   unsigned executing() const { return executing_; }
 
-  std::function<void()> on_gone;  ///< called when gone() becomes true
-  /// Called when the last path has closed, and when the session has become idle after that.
-  std::function<void()> on_lingering;
-
-  /// Ends a delayed answer, see ServerPath::delay_answer.
+  /// Ends a delayed answer, see ServerPathOwner::delay_answer().
   void answer(ServerRequest& request, int error);
 
   /// Whether requests wait to be judged. Those of a client without generations do, while it has
@@ -156,6 +164,7 @@ class ServerSession {
 
   ServerSessionOptions options_;
   ServerHandler& handler_;
+  ServerSessionOwner& owner_;
   std::vector<ServerPath*> paths_;  ///< also those that are closed, while requests execute in them
   std::vector<ServerSlot> slots_;   ///< one per permit
   std::vector<ServerRequest*> pending_;  ///< wait to be judged; null: its path was closed

@@ -228,9 +228,9 @@ std::shared_ptr<SessionHost> ServerDriver::create_session(Admission::SessionId i
   options.session_epoch = random_();
   options.volatile_epoch = volatile_epoch_;
   options.server_id = id_;
-  auto host =
-      std::make_shared<SessionHost>(reactor, options, handler_, incoming.peer, incoming.identity,
-                                    environment(id, reactor, incoming.peer));
+  const ServerMachineOptions times{.handshake_timeout = options_.handshake_timeout,
+                                   .linger = options_.session_linger};
+  auto host = std::make_shared<SessionHost>(*this, id, reactor, options, times, handler_, incoming);
   sessions_.emplace(id, host);
   return host;
 }
@@ -251,78 +251,73 @@ ServerPathOptions ServerDriver::path_options(const wire::ConnectParameters& para
           .keys = proves ? tls::proof_keys(tls_keys_->current()) : nullptr};
 }
 
-SessionEnvironment ServerDriver::environment(Admission::SessionId id, Reactor& reactor,
-                                             const std::string& peer) {
-  SessionEnvironment environment;
-  environment.admit = [this, id](Admission::PathId path, std::string_view name,
-                                 std::optional<std::string_view> user) {
-    return admit(id, path, name, user);
-  };
-  environment.withdrawn = [this](const Identity& user) {
-    return tls_keys_ ? tls_keys_->current()->withdrawn(user) : "";
-  };
-  environment.on_path_closing = [this, id](Admission::PathId path, bool over) {
-    const std::lock_guard lock{mutex_};
-    admission_.close_path(id, path);
-    if (over) admission_.close(id);
-  };
-  environment.on_path_shrunk = [this, id](Admission::PathId path, std::uint64_t held) {
-    const std::lock_guard lock{mutex_};
-    admission_.shrink_path(id, path, held);
-  };
-  environment.on_idle = [this, id] {
-    const std::lock_guard lock{mutex_};
-    admission_.set_idle(id);
-  };
-  // From a later event: the host is still on the stack of this one.
-  environment.on_path_gone = [this, id, &reactor](Admission::PathId path) {
-    post_surely(reactor.io(), [this, id, path] { forget_path(id, path); });
-  };
-  environment.on_gone = [this, id, &reactor] {
-    {
-      const std::lock_guard lock{mutex_};
-      admission_.close(id);
-    }
-    post_surely(reactor.io(), [this, id] { forget_session(id); });
-  };
-  environment.on_connection_closed = [this] { --connections_; };
-  environment.on_auth_refused = [this](AuthRefusal refusal, unsigned entrance) {
-    asio::post(reactors_[0]->io(), [this, refusal = std::move(refusal), entrance]() mutable {
-      refusal.listener = entrances_[entrance].acceptor->address();
-      refusals_.audit(refusal, now());
-    });
-  };
-  if (options_.log) {
-    environment.log = [this, peer](LogLevel level, const std::string& line) {
-      options_.client_log->say(level, peer, line, std::chrono::steady_clock::now());
-    };
-  }
-  environment.times = {.handshake_timeout = options_.handshake_timeout,
-                       .linger = options_.session_linger};
-  return environment;
-}
+// ---- For sessions, each on its reactor ---------------------------------------------------------
 
-Admission::Admitted ServerDriver::admit(Admission::SessionId id, Admission::PathId path,
-                                        std::string_view name,
+Admission::Admitted ServerDriver::admit(Place path, std::string_view name,
                                         std::optional<std::string_view> user) {
   const std::lock_guard lock{mutex_};
-  const auto admitted = admission_.admit(id, path, name, user);
+  const auto admitted = admission_.admit(path.session, path.path, name, user);
   if (const auto found = sessions_.find(admitted.ends); found != sessions_.end()) {
     post_surely(found->second->reactor().io(), [idle = found->second] { idle->end_if_idle(); });
   }
   return admitted;
 }
 
-void ServerDriver::forget_path(Admission::SessionId id, Admission::PathId path) {
+std::string ServerDriver::withdrawn(const Identity& user) {
+  return tls_keys_ ? tls_keys_->current()->withdrawn(user) : "";
+}
+
+void ServerDriver::on_path_closing(Place path, bool over) {
+  const std::lock_guard lock{mutex_};
+  admission_.close_path(path.session, path.path);
+  if (over) admission_.close(path.session);
+}
+
+void ServerDriver::on_path_shrunk(Place path, std::uint64_t held) {
+  const std::lock_guard lock{mutex_};
+  admission_.shrink_path(path.session, path.path, held);
+}
+
+void ServerDriver::on_idle(SessionId session) {
+  const std::lock_guard lock{mutex_};
+  admission_.set_idle(session);
+}
+
+/// From a later event: the host is still on the stack of this one.
+void ServerDriver::on_path_gone(Place path, Reactor& reactor) {
+  post_surely(reactor.io(), [this, path] { forget_path(path); });
+}
+
+void ServerDriver::on_session_gone(SessionId session, Reactor& reactor) {
+  {
+    const std::lock_guard lock{mutex_};
+    admission_.close(session);
+  }
+  post_surely(reactor.io(), [this, session] { forget_session(session); });
+}
+
+void ServerDriver::on_auth_refused(AuthRefusal refusal, unsigned entrance) {
+  asio::post(reactors_[0]->io(), [this, refusal = std::move(refusal), entrance]() mutable {
+    refusal.listener = entrances_[entrance].acceptor->address();
+    refusals_.audit(refusal, now());
+  });
+}
+
+void ServerDriver::log_of_client(LogLevel level, const std::string& peer, const std::string& line) {
+  if (!options_.log) return;
+  options_.client_log->say(level, peer, line, std::chrono::steady_clock::now());
+}
+
+void ServerDriver::forget_path(Place path) {
   std::shared_ptr<SessionHost> host;
   {
     const std::lock_guard lock{mutex_};
-    admission_.remove_path(id, path);
-    const auto found = sessions_.find(id);
+    admission_.remove_path(path.session, path.path);
+    const auto found = sessions_.find(path.session);
     if (found == sessions_.end()) return;
     host = found->second;
   }
-  host->forget(path);
+  host->forget(path.path);
 }
 
 void ServerDriver::forget_session(Admission::SessionId id) {

@@ -28,7 +28,7 @@ namespace rtrs {
 /// Connections come in on reactor 0; then they belong to their session's reactor.
 ///
 /// Threads: as Server; welcome() on reactor 0; sessions on theirs.
-class ServerDriver final : public Server {
+class ServerDriver final : public Server, public SessionEnvironment {
  public:
   ServerDriver(ServerOptions options, ServerHandler& handler);
   ~ServerDriver() override;
@@ -74,13 +74,24 @@ class ServerDriver final : public Server {
                                               const Incoming& incoming);
   ServerPathOptions path_options(const wire::ConnectParameters& parameters,
                                  const Incoming& incoming, unsigned entrance, bool proves) const;
-  SessionEnvironment environment(Admission::SessionId id, Reactor& reactor,
-                                 const std::string& peer);
   bool turn_away(Admission::Place half_open);
-  Admission::Admitted admit(Admission::SessionId id, Admission::PathId path, std::string_view name,
-                            std::optional<std::string_view> user);
-  void forget_path(Admission::SessionId id, Admission::PathId path);
+  void forget_path(Place path);
   void forget_session(Admission::SessionId id);
+
+  // For sessions, each on its reactor
+  Admission::Admitted admit(Place path, std::string_view name,
+                            std::optional<std::string_view> user) override;
+  std::string withdrawn(const Identity& user) override;
+  void on_path_closing(Place path, bool over) override;
+  void on_path_shrunk(Place path, std::uint64_t held) override;
+  void on_path_gone(Place path, Reactor& reactor) override;
+  void on_idle(SessionId session) override;
+  void on_session_gone(SessionId session, Reactor& reactor) override;
+  void on_connection_closed() override { --connections_; }
+  void on_auth_refused(AuthRefusal refusal, unsigned entrance) override;
+  void log_of_client(LogLevel level, const std::string& peer, const std::string& line) override;
+
+  // driver_entrances.cpp
   tl::expected<void, Failure> open_entrances();
   tl::expected<void, Failure> prepare_tls();
   TlsMode tls_mode(const ListenAddress& address) const;

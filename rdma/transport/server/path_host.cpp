@@ -125,23 +125,20 @@ bool PathHost::Link::play_on() {
   return true;
 }
 
-PathHost::PathHost(Reactor& reactor, ServerMachine& machine, ServerMachine::Path& place,
-                   std::string peer, ServerPathHooks hooks)
-    : reactor_{reactor},
+PathHost::PathHost(SessionEnvironment& server, Admission::SessionId session, PathHostOwner& owner,
+                   ServerMachine& machine, ServerMachine::Path& place, std::string peer)
+    : server_{server},
+      number_{session, place.id},
+      owner_{owner},
+      reactor_{*machine.session().reactor},
       machine_{machine},
       place_{place},
       path_{place.core},
       session_{machine.session()},
       peer_{std::move(peer)},
-      hooks_{std::move(hooks)},
       links_(path_.options().cid_count),
-      delay_timer_{reactor.io()} {
+      delay_timer_{reactor_.io()} {
   place_.executor = this;
-  path_.provide_chunks = [this] { return provide_chunks(); };
-  path_.on_unused = [this](std::span<const MutableBytes> unused, std::uint64_t held) {
-    give_back(unused, held);
-  };
-  path_.delay_answer = [this](ServerRequest& request, int error) { delay_answer(request, error); };
 }
 
 PathHost::~PathHost() {
@@ -149,16 +146,15 @@ PathHost::~PathHost() {
 }
 
 void PathHost::log(LogLevel level, const char* event, const std::string& text) const {
-  if (!hooks_.log) return;
   tell_if_possible([&] {
     const std::string name = session_.name.empty() ? "" : " '" + session_.name + "'";
     const LogAbout about{{.event = event, .session = session_.name, .path = peer_}};
-    hooks_.log(level, "session" + name + " from " + peer_ + ": " + text);
+    owner_.log_of_path(level, "session" + name + " from " + peer_ + ": " + text);
   });
 }
 
 void PathHost::report(ServerEvent::Kind kind, PathEnd end) const {
-  hooks_.report({.kind = kind, .path = place_.id, .end = std::move(end)});
+  owner_.report({.kind = kind, .path = place_.id, .end = std::move(end)});
 }
 
 bool PathHost::provide_chunks() {
@@ -184,15 +180,15 @@ bool PathHost::provide_chunks() {
 }
 
 /// The connections are closed, so that no device has the memory registered.
-void PathHost::give_back(std::span<const MutableBytes> unused, std::uint64_t held) const {
-  if (std::ranges::all_of(unused, discard)) hooks_.on_shrunk(held);
+void PathHost::give_back(std::span<const MutableBytes> unused, std::uint64_t held) {
+  if (std::ranges::all_of(unused, discard)) server_.on_path_shrunk(number_, held);
 }
 
 void PathHost::add(std::uint16_t cid, std::unique_ptr<Incoming> incoming) {
   try {
     open(cid, *incoming);
   } catch (const std::exception& lack) {
-    if (!links_[cid]) hooks_.on_connection_closed();
+    if (!links_[cid]) server_.on_connection_closed();
     fail(lack);
   }
 }
@@ -215,7 +211,7 @@ void PathHost::open(std::uint16_t cid, Incoming& incoming) {
   }
   if (connection && path_.is_memory()) path_.set_regions(context_->regions());
   if (!ready) {
-    hooks_.on_connection_closed();
+    server_.on_connection_closed();
     incoming.reject(wire::encode_reject(ready.error().error));
     return surely([&] {
       report(ServerEvent::Kind::end_path,
@@ -330,11 +326,12 @@ void PathHost::serves() {
 void PathHost::tell_auth_refused(const std::string& why, std::uint16_t cid) const {
   const bool proves = path_.proofs().needed();
   const Identity user = identity() != nullptr ? *identity() : Identity{};
-  hooks_.on_auth_refused(
+  server_.on_auth_refused(
       {.peer = peer_,
        .user = proves ? std::string{path_.proofs().at(cid).claimed()} : user.name,
        .how = to_string(proves ? Identity::How::proof : user.how),
-       .why = why});
+       .why = why},
+      path_.options().entrance);
 }
 
 std::uint16_t PathHost::cid_of(const Link& link) const {
@@ -420,7 +417,7 @@ void PathHost::leaves(const PathEnd& end, bool over) {
     log(level, "path_closed", why);
   });
   RTRS_PROBE(rtrs, path_state, session_.name.c_str(), peer_.c_str(), "closed");
-  hooks_.on_closing(over);
+  server_.on_path_closing(number_, over);
 }
 
 void PathHost::close() {
@@ -446,7 +443,7 @@ void PathHost::release() {
       log(LogLevel::debug, "connection_closed", "connection " + std::to_string(cid) + ": " + moved);
     });
     link->connection->close();
-    hooks_.on_connection_closed();
+    server_.on_connection_closed();
   }
   delay_timer_.cancel();
   answer_delayed();

@@ -4,7 +4,6 @@
 
 #include <boost/asio/steady_timer.hpp>
 #include <deque>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -20,22 +19,53 @@
 
 namespace rtrs {
 
-/// The host's functions for a path.
-struct ServerPathHooks {
-  std::function<void(const ServerEvent&)> report;
-  std::function<void(bool over)> on_closing;          ///< see ServerPathExecutor::leaves()
-  std::function<void(std::uint64_t held)> on_shrunk;  ///< it is closed, and holds so much memory
-  std::function<void()> on_gone;                      ///< it may be destroyed from a later event
-  std::function<void()> on_connection_closed;         ///< once per connection
-  std::function<void(AuthRefusal)> on_auth_refused;   ///< without its listener
-  Log log;
+/// The server, for its sessions and their paths.
+///
+/// Threads: the reactor of the session.
+class SessionEnvironment {
+ public:
+  using SessionId = Admission::SessionId;
+  using Place = Admission::Place;  ///< of a path
+
+  /// `user`: proven by the path, if it had to.
+  virtual Admission::Admitted admit(Place path, std::string_view name,
+                                    std::optional<std::string_view> user) = 0;
+  /// Why a user who has proven to be one is none any more; "" = it still is.
+  virtual std::string withdrawn(const Identity& user) = 0;
+  virtual void on_path_closing(Place path, bool over) = 0;  ///< over: and the session is over
+  /// The path is closed, and its requests still hold so many bytes.
+  virtual void on_path_shrunk(Place path, std::uint64_t held) = 0;
+  /// Answer with SessionHost::forget(), from a later event of this reactor.
+  virtual void on_path_gone(Place path, Reactor& reactor) = 0;
+  virtual void on_idle(SessionId session) = 0;  ///< it lingers, and nothing executes
+  /// Nothing is left; the host may be destroyed from a later event of this reactor.
+  virtual void on_session_gone(SessionId session, Reactor& reactor) = 0;
+  virtual void on_connection_closed() = 0;  ///< once per connection
+  /// At the entrance of this number; its address is to be added.
+  virtual void on_auth_refused(AuthRefusal refusal, unsigned entrance) = 0;
+  /// `peer`: the client's address, by which its lines are limited.
+  virtual void log_of_client(LogLevel level, const std::string& peer, const std::string& line) = 0;
+
+ protected:
+  ~SessionEnvironment() = default;
+};
+
+/// The host of a session, for the hosts of its paths.
+class PathHostOwner {
+ public:
+  virtual void report(const ServerEvent& event) = 0;
+  virtual void log_of_path(LogLevel level, const std::string& line) = 0;
+
+ protected:
+  ~PathHostOwner() = default;
 };
 
 /// Threads: its reactor.
 class PathHost final : public ServerPathExecutor {
  public:
-  PathHost(Reactor& reactor, ServerMachine& machine, ServerMachine::Path& place, std::string peer,
-           ServerPathHooks hooks);
+  /// `session`: the number of its session, which has its reactor already.
+  PathHost(SessionEnvironment& server, Admission::SessionId session, PathHostOwner& owner,
+           ServerMachine& machine, ServerMachine::Path& place, std::string peer);
   ~PathHost();
   PathHost(const PathHost&) = delete;
   PathHost& operator=(const PathHost&) = delete;
@@ -76,7 +106,11 @@ class PathHost final : public ServerPathExecutor {
   void close() override;
   void look() override;
   void send_rest() override;
-  void gone() override { hooks_.on_gone(); }
+  // For its path
+  bool provide_chunks() override;
+  void give_back(std::span<const MutableBytes> unused, std::uint64_t held) override;
+  void delay_answer(ServerRequest& request, int error) override;
+  void gone() override { server_.on_path_gone(number_, reactor_); }
 
   void open(std::uint16_t cid, Incoming& incoming);
   void fail(const std::exception& lack);
@@ -88,21 +122,20 @@ class PathHost final : public ServerPathExecutor {
   void progress_later(Link& link);
   std::string security() const;
   std::uint16_t cid_of(const Link& link) const;
-  bool provide_chunks();
-  void give_back(std::span<const MutableBytes> unused, std::uint64_t held) const;
-  void delay_answer(ServerRequest& request, int error);
   void answer_delayed();
   void release();
   void finish();
   void log(LogLevel level, const char* event, const std::string& text) const;
 
+  SessionEnvironment& server_;
+  const Admission::Place number_;
+  PathHostOwner& owner_;
   Reactor& reactor_;
   ServerMachine& machine_;
   ServerMachine::Path& place_;
   ServerPath& path_;
   ServerSession& session_;
   std::string peer_;
-  ServerPathHooks hooks_;
   MutableBytes memory_;  ///< of the chunks
   std::vector<std::unique_ptr<Link>> links_;
   /// Errors of writes that wait, oldest first.

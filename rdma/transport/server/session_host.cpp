@@ -11,33 +11,34 @@
 
 namespace rtrs {
 
-SessionHost::SessionHost(Reactor& reactor, const ServerSessionOptions& options,
-                         ServerHandler& handler, std::string peer, Identity identity,
-                         SessionEnvironment environment)
-    : reactor_{reactor},
-      environment_{std::move(environment)},
-      machine_{options, environment_.times, handler, *this},
+SessionHost::SessionHost(SessionEnvironment& server, Admission::SessionId number, Reactor& reactor,
+                         const ServerSessionOptions& options, ServerMachineOptions times,
+                         ServerHandler& handler, const Incoming& first)
+    : server_{server},
+      number_{number},
+      reactor_{reactor},
+      machine_{options, times, handler, *this},
       alarm_{reactor.io()} {
   session().reactor = &reactor;
-  session().peer = std::move(peer);
-  session().identity = std::move(identity);
+  session().peer = first.peer;
+  session().identity = first.identity;
 }
 
 SessionHost::~SessionHost() = default;
 
 void SessionHost::log(LogLevel level, const char* event, const std::string& text) const {
-  if (!environment_.log) return;
   const ServerSession& session = machine_.session();
   const std::string name = session.name.empty() ? "" : " '" + session.name + "'";
   const LogAbout about{{.event = event, .session = session.name}};
-  environment_.log(level, "session" + name + " from " + session.peer + ": " + text);
+  server_.log_of_client(level, session.peer,
+                        "session" + name + " from " + session.peer + ": " + text);
 }
 
 /// A client with a path that leads here by mistake comes again and again, and leaves when it
 /// notices: that is logged once.
-void SessionHost::pass_on(LogLevel level, const std::string& line) {
+void SessionHost::log_of_path(LogLevel level, const std::string& line) {
   const bool known = level == LogLevel::info && in_vain_ && session().items().empty();
-  environment_.log(known ? LogLevel::debug : level, line);
+  server_.log_of_client(known ? LogLevel::debug : level, session().peer, line);
 }
 
 void SessionHost::report(const ServerEvent& event) {
@@ -60,37 +61,25 @@ void SessionHost::set_alarm() {
 
 void SessionHost::add_path(const Arrival& arrival, const std::string& peer) {
   const PathId path = arrival.path;
-  ServerPathHooks hooks;
-  hooks.report = [this](const ServerEvent& event) { report(event); };
-  hooks.on_closing = [this, path](bool over) { environment_.on_path_closing(path, over); };
-  hooks.on_shrunk = [this, path](std::uint64_t held) { environment_.on_path_shrunk(path, held); };
-  hooks.on_gone = [this, path] { environment_.on_path_gone(path); };
-  hooks.on_connection_closed = environment_.on_connection_closed;
-  hooks.on_auth_refused = [this, entrance = arrival.options.entrance](AuthRefusal refusal) {
-    environment_.on_auth_refused(std::move(refusal), entrance);
-  };
-  if (environment_.log) {
-    hooks.log = [this](LogLevel level, const std::string& line) { pass_on(level, line); };
-  }
   std::unique_ptr<PathHost>& host = paths_[path];
   ServerMachine::Path& place = machine_.add(path, arrival.options, now());
   set_alarm();
-  host = std::make_unique<PathHost>(reactor_, machine_, place, peer, std::move(hooks));
+  host = std::make_unique<PathHost>(server_, number_, *this, machine_, place, peer);
 }
 
 /// The path has begun nothing; a session that was made for it ends.
 void SessionHost::give_up(PathId path) {
   paths_.erase(path);
   machine_.forget(path);
-  environment_.on_path_gone(path);
+  server_.on_path_gone({number_, path}, reactor_);
   if (!session().is_up()) report({.kind = ServerEvent::Kind::end_all});
 }
 
 void SessionHost::add(const Arrival& arrival, std::unique_ptr<Incoming> incoming) {
   if (!machine_.takes(arrival.path, arrival.new_path)) {
     // The client sees its connection closed and tries again.
-    environment_.on_connection_closed();
-    if (arrival.new_path) environment_.on_path_gone(arrival.path);
+    server_.on_connection_closed();
+    if (arrival.new_path) server_.on_path_gone({number_, arrival.path}, reactor_);
     return;
   }
   if (arrival.new_path) {
@@ -102,7 +91,7 @@ void SessionHost::add(const Arrival& arrival, std::unique_ptr<Incoming> incoming
         log(LogLevel::error, "path_lacks_memory",
             std::string{"refused a path: this server lacks what that takes: "} + lack.what());
       });
-      environment_.on_connection_closed();
+      server_.on_connection_closed();
       return give_up(arrival.path);
     }
   }
@@ -118,12 +107,12 @@ Admission::Admitted SessionHost::admit(PathId id, std::string_view name) {
   const PathHost& path = *paths_.at(id);
   // Its key may have gone while it shook hands. A reload ends the sessions that it finds.
   for (const Identity& user : path.identities()) {
-    if (const std::string why = environment_.withdrawn(user); !why.empty()) {
+    if (const std::string why = server_.withdrawn(user); !why.empty()) {
       path.tell_auth_refused(why);
       return {.why_not = "its key or certificate was withdrawn", .error = EACCES};
     }
   }
-  const Admission::Admitted admitted = environment_.admit(id, name, path.user());
+  const Admission::Admitted admitted = server_.admit({number_, id}, name, path.user());
   if (admitted.other_user) path.tell_auth_refused(admitted.why_not);
   return admitted;
 }
@@ -164,7 +153,7 @@ void SessionHost::gone() {
               std::to_string(repeats.dropped) + " came too late");
     });
   }
-  environment_.on_gone();
+  server_.on_session_gone(number_, reactor_);
 }
 
 ServerSessionStatus SessionHost::status() {

@@ -2,7 +2,6 @@
 // One session of a server in operation: its paths on its reactor.
 #pragma once
 
-#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -15,28 +14,6 @@
 
 namespace rtrs {
 
-/// The server's functions and settings for a session.
-struct SessionEnvironment {
-  using PathId = Admission::PathId;
-
-  /// `user`: proven by the path, if it had to.
-  std::function<Admission::Admitted(PathId, std::string_view name,
-                                    std::optional<std::string_view> user)>
-      admit;
-  /// Why a user who has proven to be one is none any more; "" = it still is.
-  std::function<std::string(const Identity&)> withdrawn;
-  std::function<void(PathId, bool over)> on_path_closing;  ///< over: and the session is over
-  std::function<void(PathId, std::uint64_t held)> on_path_shrunk;  ///< see ServerPathHooks
-  std::function<void(PathId)> on_path_gone;  ///< answer with forget(), from a later event
-  std::function<void()> on_idle;             ///< it lingers, and nothing executes
-  std::function<void()> on_gone;  ///< nothing is left; the host may be destroyed from a later event
-  std::function<void()> on_connection_closed;  ///< once per connection
-  /// At the entrance of this number; its address is to be added.
-  std::function<void(AuthRefusal, unsigned entrance)> on_auth_refused;
-  Log log;
-  ServerMachineOptions times;
-};
-
 /// A connection that was accepted, and where it belongs.
 struct Arrival {
   Admission::PathId path = 0;
@@ -46,12 +23,13 @@ struct Arrival {
 };
 
 /// Threads: its reactor, except the constructor.
-class SessionHost final : public ServerExecutor {
+class SessionHost final : public ServerExecutor, public PathHostOwner {
  public:
   using PathId = Admission::PathId;
 
-  SessionHost(Reactor& reactor, const ServerSessionOptions& options, ServerHandler& handler,
-              std::string peer, Identity identity, SessionEnvironment environment);
+  SessionHost(SessionEnvironment& server, Admission::SessionId number, Reactor& reactor,
+              const ServerSessionOptions& options, ServerMachineOptions times,
+              ServerHandler& handler, const Incoming& first);
   ~SessionHost();
   SessionHost(const SessionHost&) = delete;
   SessionHost& operator=(const SessionHost&) = delete;
@@ -87,19 +65,22 @@ class SessionHost final : public ServerExecutor {
   void let_others_go() override;
   void lingers() override;
   void forgotten() override;
-  void idle() override { environment_.on_idle(); }
+  void idle() override { server_.on_idle(number_); }
   void gone() override;
 
+  // For its paths
+  void report(const ServerEvent& event) override;
+  void log_of_path(LogLevel level, const std::string& line) override;
+
   ServerSession& session() { return machine_.session(); }
-  void report(const ServerEvent& event);
   void set_alarm();
   void give_up(PathId path);
   void add_path(const Arrival& arrival, const std::string& peer);
   void log(LogLevel level, const char* event, const std::string& text) const;
-  void pass_on(LogLevel level, const std::string& line);
 
+  SessionEnvironment& server_;
+  const Admission::SessionId number_;
   Reactor& reactor_;
-  SessionEnvironment environment_;
   ServerMachine machine_;
   std::map<PathId, std::unique_ptr<PathHost>> paths_;
   Alarm alarm_;

@@ -84,20 +84,22 @@ MemoryLink::MemoryLink(unsigned user, unsigned number, rtrs::ServerSession& sess
       card_{std::make_unique<Card>(*this)},
       pair_{std::make_unique<Pair>(*this)},
       chunks_(session.options().chunk_memory()),
-      path_{std::make_unique<rtrs::ServerPath>(session, options)} {
-  path_->provide_chunks = [this] {
-    path_->set_chunks(chunks_);
-    return true;
-  };
+      path_{std::make_unique<rtrs::ServerPath>(session, *this, options)} {
   if (is_memory()) path_->set_regions(card_.get());
-  path_->on_fenced = [this](const char* why, bool fault) {
-    events_.fenced(*this, why, fault);
-    in_progress_ ? events_.later([this] { close(); }) : close();
-  };
   handler_ = &path_->add(0, *pair_);
 }
 
 MemoryLink::~MemoryLink() = default;
+
+bool MemoryLink::provide_chunks() {
+  path_->set_chunks(chunks_);
+  return true;
+}
+
+void MemoryLink::on_fenced(rtrs::Complaint why, bool fault) {
+  events_.fenced(*this, why, fault);
+  in_progress_ ? events_.later([this] { close(); }) : close();
+}
 
 bool MemoryLink::say_name(const char* name) {
   in_progress_ = true;

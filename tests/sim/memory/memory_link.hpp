@@ -8,6 +8,8 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <span>
+#include <string_view>
 #include <vector>
 
 #include "bridge/backend/brick/types.hpp"
@@ -43,7 +45,7 @@ struct ToServer {
   std::uint32_t immediate = 0;
 };
 
-class MemoryLink {
+class MemoryLink final : public rtrs::ServerPathOwner {
  public:
   struct Events {
     /// Runs work at some moment.
@@ -81,6 +83,16 @@ class MemoryLink {
  private:
   class Pair;
   class Card;
+  // For its path at the server
+  rtrs::PathRefusal admit(std::string_view) override { return {}; }
+  bool provide_chunks() override;
+  void on_connected() override {}
+  void on_fenced(rtrs::Complaint why, bool fault) override;
+  void on_unused(std::span<const rtrs::MutableBytes>, std::uint64_t) override {}
+  void on_gone() override {}
+  void delay_answer(rtrs::ServerRequest& request, int error) override {
+    session_.answer(request, error);
+  }
   void release();
 
   unsigned user_;

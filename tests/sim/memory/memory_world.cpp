@@ -151,16 +151,19 @@ unsigned MemoryWorld::new_session(unsigned user) {
   options.features = rtrs::wire::kFeatureUserMessages | rtrs::wire::kFeatureExactlyOnce |
                      rtrs::wire::kFeatureMemoryPaths | rnbd::wire::kFeaturePassive;
   options.uuid = some_uuid();
-  auto session = std::make_unique<Session>();
-  session->core = std::make_unique<rtrs::ServerSession>(options, *server_);
+  auto session = std::make_unique<Session>(*this);
+  session->core = std::make_unique<rtrs::ServerSession>(options, *server_, *session);
   session->core->name = "user" + std::to_string(user);
-  session->core->on_lingering = [this, core = session->core.get()] {
-    // It has waited long enough, some day.
-    if (rng_.chance(300))
-      later([core] { core->gone() || core->has_live_path() ? void() : core->on_linger_expired(); });
-  };
   sessions_.push_back(std::move(session));
   return static_cast<unsigned>(sessions_.size() - 1);
+}
+
+/// It has waited long enough, some day.
+void MemoryWorld::lingers(rtrs::ServerSession& session) {
+  if (!rng_.chance(300)) return;
+  later([core = &session] {
+    core->gone() || core->has_live_path() ? void() : core->on_linger_expired();
+  });
 }
 
 MemoryLink& MemoryWorld::new_link(User& user, rtrs::wire::PathKind kind) {

@@ -53,7 +53,12 @@ class MemoryWorld {
   using Uuid = rtrs::wire::Uuid;
 
   /// A session at the server.
-  struct Session {
+  struct Session final : rtrs::ServerSessionOwner {
+    explicit Session(MemoryWorld& w) : world{w} {}
+    void on_lingering() override { world.lingers(*core); }
+    void on_gone() override {}
+
+    MemoryWorld& world;
     std::unique_ptr<rtrs::ServerSession> core;
     std::uint32_t recalls = 0;  ///< that it was asked to tell
     std::uint32_t heard = 0;    ///< by its client
@@ -103,6 +108,7 @@ class MemoryWorld {
   bool quiet() const;
   void takes(brick::Slot slot) const;
   unsigned new_session(unsigned user);
+  void lingers(rtrs::ServerSession& session);
   MemoryLink& new_link(User& user, rtrs::wire::PathKind kind);
   void fenced(const MemoryLink& link, const char* why, bool fault);
   void exposes(const MemoryLink& link) const;

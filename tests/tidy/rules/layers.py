@@ -304,7 +304,7 @@ RULES = {
     ],
     one_brain: [
         ("tests/sim/client_planted.cpp", "void ClientDriver::wait_for_deadline_on_io() {}\n"),
-        ("tests/sim/server_planted.cpp", "void ServerHost::pass_on(int level) {}\n"),
+        ("tests/sim/server_planted.cpp", "void ServerHost::log_of_path(int level) {}\n"),
         ("tests/sim/server_planted.cpp", "bool ServerPathHost::answer_delayed() {}\n"),
         ("tests/sim/client_planted.cpp", "int ClientNode::claim(Device& device) {}\n"),
         ("tests/sim/client_planted.cpp", "void ClientNode::end_closing(Device& device) {}\n"),

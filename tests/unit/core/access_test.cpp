@@ -21,8 +21,9 @@ ServerSessionOptions telling() {
 
 /// TestPath begins as non-optimized, by listener 0.
 struct ServerBench {
-  explicit ServerBench(ServerSessionOptions o = telling()) : session{o, handler} {}
+  explicit ServerBench(ServerSessionOptions o = telling()) : session{o, handler, owner} {}
   Handler handler;
+  SessionOwner owner;
   ServerSession session;
 };
 
@@ -65,12 +66,8 @@ TEST_CASE("access: a client that has not answered is told the newest opinion onl
 
 TEST_CASE("access: what changes before the info exchange is told behind it") {
   ServerBench bench;
-  ServerPath path{bench.session, {.cid_count = 1}};
-  std::vector<std::byte> memory(4 * std::size_t{kChunk});
-  path.provide_chunks = [&] {
-    path.set_chunks(memory);
-    return true;
-  };
+  PathOwner owner{bench.session, {.cid_count = 1}};
+  ServerPath& path = owner.path;
   FakeQueuePair pair;
   QueuePairHandler& handler = path.add(0, pair);
   CHECK(path.accept_parameters().extension.access == PathAccess::optimized);

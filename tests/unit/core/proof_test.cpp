@@ -208,14 +208,6 @@ TEST_CASE("messages that are none, or come twice, are refused for good") {
 /// A path of two connections that have to prove whose they are.
 struct Bench {
   Bench() {
-    path.provide_chunks = [this] {
-      path.set_chunks(memory);
-      return true;
-    };
-    path.admit = [this](std::string_view) {
-      ++admissions;
-      return refusal;
-    };
     for (std::uint16_t cid = 0; cid < 2; ++cid) {
       handlers[cid] = &path.add(cid, servers[cid], context_of(cid).request);
     }
@@ -240,18 +232,18 @@ struct Bench {
   Complaint say_name() { return tell(0, wire::bytes_of(wire::encode_info_request("vm"))); }
 
   test::Handler handler;
+  test::SessionOwner session_owner;
   ServerSession session{{.queue_depth = 4,
                          .max_io_size = 4096,
                          .max_header_size = 4096,
                          .features = wire::kFeatureAuthentication,
                          .session_epoch = 1},
-                        handler};
-  ServerPath path{session, {.cid_count = 2, .keys = std::make_shared<Keys>()}};
+                        handler,
+                        session_owner};
+  test::PathOwner owner{session, {.cid_count = 2, .keys = std::make_shared<Keys>()}};
+  ServerPath& path = owner.path;
   std::array<FakeQueuePair, 2> servers;
   std::array<QueuePairHandler*, 2> handlers{};
-  std::vector<std::byte> memory = std::vector<std::byte>(4 * test::kChunk);
-  int admissions = 0;
-  PathRefusal refusal;
 };
 
 TEST_CASE("a path serves when all its connections have proven the user") {
@@ -259,17 +251,17 @@ TEST_CASE("a path serves when all its connections have proven the user") {
   REQUIRE(bench.prove(0, "host1", 0) == nullptr);
   REQUIRE(bench.say_name() == nullptr);  // overtakes the proof of connection 1
   CHECK(bench.path.state() == ServerPathState::connecting);
-  CHECK(bench.admissions == 0);
+  CHECK(bench.owner.admissions == 0);
   REQUIRE(bench.prove(1, "host1", 0) == nullptr);
   CHECK(bench.path.state() == ServerPathState::connected);
-  CHECK(bench.admissions == 1);
+  CHECK(bench.owner.admissions == 1);
   CHECK(bench.session.identity.name == "host1");
   CHECK(bench.handler.ups == 1);
 }
 
 TEST_CASE("a path whose user is at a limit is told so, and nothing else") {
   Bench bench;
-  bench.refusal = {"no room", ENOMEM};
+  bench.owner.refusal = {"no room", ENOMEM};
   REQUIRE(bench.prove(0, "host1", 0) == nullptr);
   REQUIRE(bench.prove(1, "host1", 0) == nullptr);
   REQUIRE(bench.say_name() == nullptr);
@@ -278,20 +270,20 @@ TEST_CASE("a path whose user is at a limit is told so, and nothing else") {
   CHECK(bench.handler.ups == 0);
   CHECK(wire::refusal_of_info_response(bench.servers[0].posts.back().data) == ENOMEM);
   CHECK(bench.say_name() != nullptr);
-  CHECK(bench.admissions == 1);
+  CHECK(bench.owner.admissions == 1);
 }
 
 TEST_CASE("an info request without a proof is refused") {
   Bench bench;
   CHECK(bench.say_name() != nullptr);
-  CHECK(bench.admissions == 0);
+  CHECK(bench.owner.admissions == 0);
 }
 
 TEST_CASE("connections of different users are no path") {
   Bench bench;
   REQUIRE(bench.prove(0, "host1", 0) == nullptr);
   CHECK(bench.prove(1, "host2", 100) != nullptr);
-  CHECK(bench.admissions == 0);
+  CHECK(bench.owner.admissions == 0);
 }
 
 TEST_CASE("a second info request is refused while proofs are missing") {

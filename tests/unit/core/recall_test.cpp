@@ -15,8 +15,9 @@ ServerSessionOptions with_memory() {
 }
 
 struct ServerBench {
-  explicit ServerBench(ServerSessionOptions o = with_memory()) : session{o, handler} {}
+  explicit ServerBench(ServerSessionOptions o = with_memory()) : session{o, handler, owner} {}
   Handler handler;
+  SessionOwner owner;
   ServerSession session;
 };
 

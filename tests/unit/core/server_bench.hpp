@@ -17,6 +17,7 @@
 #include "rdma/wire/immediate.hpp"
 #include "rdma/wire/messages.hpp"
 #include "tests/unit/core/fake_queue_pair.hpp"
+#include "tests/unit/core/server_owners.hpp"
 
 namespace rtrs::test {
 
@@ -61,28 +62,24 @@ inline ServerSessionOptions options(bool exactly_once) {
 }
 
 /// A path of one connection, as a driver that closes what it is told to.
-struct TestPath {
+struct TestPath final : PathOwner {
   explicit TestPath(ServerSession& s, bool new_keys = false)
-      : session{s},
-        path{s, {.cid_count = 1, .new_keys = new_keys, .access = wire::PathAccess::non_optimized}} {
-    path.provide_chunks = [this] {
-      path.set_chunks(memory);
-      return true;
-    };
-    path.on_fenced = [this](const char*, bool fault) {
-      fenced = true;
-      faulty = fault;
-      session.on_path_closed(path);
-    };
-    path.on_unused = [this](std::span<const MutableBytes> unused, std::uint64_t bytes) {
-      for (const MutableBytes part : unused) std::ranges::fill(part, kUnused);
-      held = bytes;
-    };
-    path.on_gone = [this] { gone = true; };
+      : PathOwner{
+            s, {.cid_count = 1, .new_keys = new_keys, .access = wire::PathAccess::non_optimized}} {
     handler = &path.add(0, pair);
     REQUIRE(say_name("host") == nullptr);
     pair.posts.clear();
   }
+  void on_fenced(Complaint, bool fault) override {
+    fenced = true;
+    faulty = fault;
+    session.on_path_closed(path);
+  }
+  void on_unused(std::span<const MutableBytes> unused, std::uint64_t bytes) override {
+    for (const MutableBytes part : unused) std::ranges::fill(part, kUnused);
+    held = bytes;
+  }
+  void on_gone() override { gone = true; }
   Complaint say_name(const char* name) {
     return handler->on_message(wire::bytes_of(wire::encode_info_request(name)), {});
   }
@@ -135,9 +132,6 @@ struct TestPath {
     return response.error;
   }
 
-  ServerSession& session;
-  ServerPath path;
-  std::vector<std::byte> memory = std::vector<std::byte>(4 * std::size_t{kChunk});
   FakeQueuePair pair;
   QueuePairHandler* handler = nullptr;
   bool alone = true;  ///< what is read here is judged before another path is read
@@ -149,14 +143,10 @@ struct TestPath {
 
 /// A session without paths.
 struct Bench {
-  explicit Bench(bool exactly_once = true) : session{options(exactly_once), handler} {
-    session.on_lingering = [this] { ++lingered; };
-    session.on_gone = [this] { ++gone; };
-  }
+  explicit Bench(bool exactly_once = true) : session{options(exactly_once), handler, owner} {}
   Handler handler;
+  SessionOwner owner;
   ServerSession session;
-  int lingered = 0;
-  int gone = 0;
 };
 
 }  // namespace rtrs::test

@@ -14,15 +14,15 @@ TEST_CASE("a session comes up with its first path and goes down once") {
     CHECK(bench.handler.ups == 1);
     a.close();
     CHECK(a.gone);
-    CHECK(bench.lingered == 0);
+    CHECK(bench.owner.lingered == 0);
     b.close();
-    CHECK(bench.lingered == 1);
+    CHECK(bench.owner.lingered == 1);
     CHECK(bench.session.idle());
     CHECK(bench.handler.downs == 0);
     bench.session.on_linger_expired();
   }
   CHECK(bench.handler.downs == 1);
-  CHECK(bench.gone == 1);
+  CHECK(bench.owner.gone == 1);
 }
 
 TEST_CASE("a path that died lives on until its last request has ended") {
@@ -36,7 +36,7 @@ TEST_CASE("a path that died lives on until its last request has ended") {
   bench.handler.finish_oldest();
   CHECK(a.gone);
   CHECK(a.answer(1) == -1);
-  CHECK(bench.lingered == 0);
+  CHECK(bench.owner.lingered == 0);
 }
 
 TEST_CASE("a path that died holds what its requests execute in, and gives that back as they end") {
@@ -83,7 +83,7 @@ TEST_CASE("who comes back finds what became of its requests") {
   REQUIRE(a.write(2, 1) == nullptr);
   bench.handler.finish_oldest(ENOSPC);
   a.close();
-  CHECK(bench.lingered == 1);
+  CHECK(bench.owner.lingered == 1);
   CHECK_FALSE(bench.session.idle());
   TestPath b{bench.session};
   CHECK(bench.handler.ups == 1);
@@ -107,14 +107,14 @@ TEST_CASE("a session waits for its client as long as something executes, and may
   CHECK_FALSE(bench.session.over());
   SUBCASE("nobody comes") {
     bench.handler.finish_oldest();
-    CHECK(bench.gone == 1);
+    CHECK(bench.owner.gone == 1);
   }
   SUBCASE("a path joins") {
     TestPath b{bench.session};
     bench.handler.finish_oldest();
-    CHECK(bench.gone == 0);
+    CHECK(bench.owner.gone == 0);
     b.close();
-    CHECK(bench.gone == 0);
+    CHECK(bench.owner.gone == 0);
     CHECK(bench.session.idle());
   }
 }
@@ -124,20 +124,20 @@ TEST_CASE("a goodbye ends the session at once, but for what executes") {
   TestPath a{bench.session}, b{bench.session};
   SUBCASE("nothing executes") {
     REQUIRE(a.immediate(wire::kGoodbye) == nullptr);
-    CHECK(bench.gone == 1);
+    CHECK(bench.owner.gone == 1);
   }
   SUBCASE("something does") {
     REQUIRE(b.write(1, 1) == nullptr);
     REQUIRE(a.immediate(wire::kGoodbye) == nullptr);
     CHECK(bench.session.over());
-    CHECK(bench.gone == 0);
+    CHECK(bench.owner.gone == 0);
     bench.handler.finish_oldest();
-    CHECK(bench.gone == 1);
+    CHECK(bench.owner.gone == 1);
   }
   CHECK(a.fenced);
   CHECK(b.fenced);
   CHECK_FALSE(a.faulty);
-  CHECK(bench.lingered == 0);
+  CHECK(bench.owner.lingered == 0);
   CHECK(bench.handler.downs == 1);
   // The rest of the same batch is nobody's any more.
   CHECK(a.immediate(wire::kHeartbeat) == nullptr);
@@ -159,9 +159,9 @@ TEST_CASE("only a session without paths and without running requests yields") {
   a.close();
   CHECK_FALSE(bench.session.end_if_idle());
   bench.handler.finish_oldest();
-  CHECK(bench.lingered == 2);  // told again, now that it is idle
+  CHECK(bench.owner.lingered == 2);  // told again, now that it is idle
   CHECK(bench.session.end_if_idle());
-  CHECK(bench.gone == 1);
+  CHECK(bench.owner.gone == 1);
   CHECK_FALSE(bench.session.end_if_idle());
 }
 
@@ -179,23 +179,21 @@ TEST_CASE("a hostile path does not hurt the session's other paths") {
 TEST_CASE("the paths of a session have one name") {
   Bench bench;
   TestPath a{bench.session};
-  ServerPath other{bench.session, {.cid_count = 1}};
+  PathOwner other{bench.session, {.cid_count = 1}};
   FakeQueuePair pair;
-  std::vector<std::byte> memory(4 * std::size_t{kChunk});
-  other.set_chunks(memory);
-  QueuePairHandler& handler = other.add(0, pair);
+  QueuePairHandler& handler = other.path.add(0, pair);
   CHECK(handler.on_message(wire::bytes_of(wire::encode_info_request("else")), {}) != nullptr);
   CHECK(bench.session.name == "host");
-  other.close();
-  bench.session.on_path_closed(other);
+  other.path.close();
+  bench.session.on_path_closed(other.path);
 }
 
 TEST_CASE("a session that never had a name does not linger") {
   Bench bench;
-  ServerPath path{bench.session, {.cid_count = 1}};
-  path.close();
-  bench.session.on_path_closed(path);
-  CHECK(bench.gone == 1);
+  PathOwner other{bench.session, {.cid_count = 1}};
+  other.path.close();
+  bench.session.on_path_closed(other.path);
+  CHECK(bench.owner.gone == 1);
   CHECK(bench.handler.ups + bench.handler.downs == 0);
 }
 

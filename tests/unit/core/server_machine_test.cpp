@@ -22,10 +22,6 @@ class TestExecutor final : public ServerPathExecutor {
   TestExecutor(ServerMachine& m, ServerMachine::Path& p, const Instant& now)
       : machine{m}, place{p}, now_{now} {
     place.executor = this;
-    place.core.provide_chunks = [this] {
-      place.core.set_chunks(memory);
-      return has_memory;
-    };
     handler = &place.core.add(0, pair);
   }
   bool read() override {
@@ -42,6 +38,14 @@ class TestExecutor final : public ServerPathExecutor {
   }
   void look() override { ++looks; }
   void send_rest() override { ++rests; }
+  bool provide_chunks() override {
+    place.core.set_chunks(memory);
+    return has_memory;
+  }
+  void give_back(std::span<const MutableBytes>, std::uint64_t) override {}
+  void delay_answer(ServerRequest& request, int error) override {
+    machine.session().answer(request, error);
+  }
   void gone() override { is_gone = true; }
 
   void report(Event kind, const PathEnd& why = {}) {

@@ -53,7 +53,7 @@ TEST_CASE("Linux: a write whose permit executes on another path is the same one,
       b.close();
       bench.handler.finish_oldest();
       CHECK(bench.handler.messages.size() == 1);
-      CHECK(bench.gone == 1);
+      CHECK(bench.owner.gone == 1);
     }
     SUBCASE("again") {
       TestPath c{bench.session};
@@ -77,22 +77,21 @@ TEST_CASE("Linux: a write whose permit executes on another path is the same one,
 TEST_CASE("Linux: an error of a write that was sent again is told late, too") {
   Bench bench{/*exactly_once=*/false};
   TestPath a{bench.session}, b{bench.session};
-  ServerRequest* delayed = nullptr;
-  b.path.delay_answer = [&](ServerRequest& request, int) { delayed = &request; };
+  b.delays = true;
   REQUIRE(a.write(1, 0) == nullptr);
   REQUIRE(b.write(1, 0) == nullptr);
   bench.handler.finish_oldest(EIO);
-  REQUIRE(delayed != nullptr);
+  REQUIRE(b.delayed != nullptr);
   CHECK(b.answer(1) == -1);
   CHECK(bench.session.executing() == 1);
   SUBCASE("the path lives") {
-    bench.session.answer(*delayed, EIO);
+    bench.session.answer(*b.delayed, EIO);
     CHECK(b.answer(1) == EIO);
   }
   SUBCASE("the path closes meanwhile") {
     b.close();
     CHECK_FALSE(b.gone);
-    bench.session.answer(*delayed, EIO);
+    bench.session.answer(*b.delayed, EIO);
     CHECK(b.gone);
     CHECK(b.answer(1) == -1);
   }
@@ -106,10 +105,10 @@ TEST_CASE("Linux: a session ends with its last path and its last request, and ne
   REQUIRE(b.write(1, 0) == nullptr);
   b.close();
   CHECK(bench.session.over());
-  CHECK(bench.lingered == 0);
-  CHECK(bench.gone == 0);
+  CHECK(bench.owner.lingered == 0);
+  CHECK(bench.owner.gone == 0);
   bench.handler.finish_oldest();
-  CHECK(bench.gone == 1);
+  CHECK(bench.owner.gone == 1);
 }
 
 }  // namespace

@@ -43,7 +43,7 @@ TEST_CASE("a newer generation while the last one runs ends the session") {
   CHECK_FALSE(bench.session.gone());
   CHECK(bench.handler.messages.size() == 1);
   bench.handler.finish_oldest();
-  CHECK(bench.gone == 1);
+  CHECK(bench.owner.gone == 1);
   CHECK(bench.handler.downs == 1);
   CHECK(a.answer(1) == -1);
 }

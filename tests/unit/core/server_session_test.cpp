@@ -10,6 +10,7 @@
 #include "rdma/wire/immediate.hpp"
 #include "rdma/wire/messages.hpp"
 #include "tests/unit/core/fake_queue_pair.hpp"
+#include "tests/unit/core/server_owners.hpp"
 
 namespace rtrs::server_session_test {
 namespace {
@@ -47,11 +48,7 @@ ServerPathOptions path_options(bool new_keys = false) {
 /// A session with two connections, connected unless told otherwise.
 struct Bench {
   explicit Bench(bool exchange = true, ServerSessionOptions o = options(), bool new_keys = false)
-      : session{o, handler}, path{session, path_options(new_keys)}, memory(4 * 8192) {
-    path.provide_chunks = [this] {
-      path.set_chunks(memory);
-      return true;
-    };
+      : session{o, handler, session_owner}, owner{session, path_options(new_keys)} {
     control = &path.add(0, control_pair);
     io = &path.add(1, io_pair);
     if (!exchange) return;
@@ -72,9 +69,11 @@ struct Bench {
 
   Handler handler;
   FakeQueuePair control_pair, io_pair;
+  test::SessionOwner session_owner;
   ServerSession session;
-  ServerPath path;
-  std::vector<std::byte> memory;
+  test::PathOwner owner;
+  ServerPath& path = owner.path;
+  std::vector<std::byte>& memory = owner.memory;
   QueuePairHandler* control = nullptr;
   QueuePairHandler* io = nullptr;
 };
@@ -84,9 +83,9 @@ using Kind = FakeQueuePair::Post::Kind;
 TEST_CASE("the handler hears when paths of a session come and go, and of none that never came") {
   Bench bench;
   CHECK(bench.handler.paths == std::vector<unsigned>{1});
-  ServerPath other{bench.session, path_options()};
-  other.close();
-  bench.session.on_path_closed(other);
+  test::PathOwner other{bench.session, path_options()};
+  other.path.close();
+  bench.session.on_path_closed(other.path);
   CHECK(bench.handler.paths == std::vector<unsigned>{1});
   bench.path.close();
   bench.session.on_path_closed(bench.path);
@@ -116,11 +115,11 @@ TEST_CASE("the exchange is refused when its conditions are not met") {
     return bench.control->on_message(wire::bytes_of(wire::encode_info_request("host")), {});
   };
   SUBCASE("the name is taken") {
-    bench.path.admit = [](std::string_view) { return PathRefusal{"no", 0}; };
+    bench.owner.refusal = {"no", 0};
     CHECK(exchange() != nullptr);
   }
   SUBCASE("there is no memory") {
-    bench.path.provide_chunks = [] { return false; };
+    bench.owner.has_memory = false;
     CHECK(exchange() != nullptr);
   }
   SUBCASE("it comes on another connection") {
@@ -223,8 +222,6 @@ TEST_CASE("a client that never reads its answers loses the path before they pile
 
 TEST_CASE("a session ends only when its last request has ended, and answers nobody then") {
   Bench bench;
-  int gone = 0;
-  bench.session.on_gone = [&] { ++gone; };
   REQUIRE(bench.read(0, 64) == nullptr);
   bench.path.close();
   bench.session.on_path_closed(bench.path);
@@ -233,7 +230,7 @@ TEST_CASE("a session ends only when its last request has ended, and answers nobo
   bench.handler.last->finish(0);
   CHECK(bench.handler.downs == 1);
   CHECK(bench.session.gone());
-  CHECK(gone == 1);
+  CHECK(bench.session_owner.gone == 1);
   CHECK(bench.io_pair.posts.empty());
 }
 
@@ -313,8 +310,7 @@ TEST_CASE("an error of a write of a client without the extension is told later, 
   ServerSessionOptions o = options();
   o.extension = false;
   Bench bench{true, o};
-  ServerRequest* delayed = nullptr;
-  bench.path.delay_answer = [&](ServerRequest& request, int) { delayed = &request; };
+  bench.owner.delays = true;
   const auto write = [&](std::uint32_t buffer, int error) {
     std::byte* at = bench.memory.data() + buffer * 8192 + 512;
     std::memcpy(at, "test", 4);
@@ -328,9 +324,9 @@ TEST_CASE("an error of a write of a client without the extension is told later, 
   CHECK(bench.io_pair.posts.size() == 1);
   write(1, EIO);
   CHECK(bench.io_pair.posts.size() == 1);
-  REQUIRE(delayed != nullptr);
+  REQUIRE(bench.owner.delayed != nullptr);
   CHECK(bench.session.executing() == 1);
-  bench.session.answer(*delayed, EIO);
+  bench.session.answer(*bench.owner.delayed, EIO);
   CHECK(bench.io_pair.posts.size() == 2);
   CHECK(bench.session.executing() == 0);
   REQUIRE(bench.read(2, 512) == nullptr);
