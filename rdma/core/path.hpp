@@ -9,6 +9,12 @@ namespace rtrs {
 inline constexpr unsigned kMaxPaths = 8;  ///< of one session
 using PathMask = std::uint8_t;            ///< bit i: path i
 
+/// One life of a path: its number, and its generation.
+struct PathLife {
+  unsigned path = 0;
+  unsigned generation = 0;
+};
+
 /// Which of several equally good paths takes the next request.
 /// Source: docs/protocol.md, several paths.
 enum class PathPolicy : std::uint8_t {

@@ -69,17 +69,7 @@ ClientDriver::ClientDriver(ClientOptions options)
       machine_{session_options(options_), random_bits, options_.recovery != nullptr},
       session_{machine_.session()},
       directory_{options_, session_},
-      lanes_{io_,
-             options_,
-             notices_,
-             paths_,
-             {.broken =
-                  [this](unsigned path, unsigned generation, std::string why) {
-                    asio::post(io_, [this, path, generation, why = std::move(why)] {
-                      lose_on_io(path, generation, {EIO, notices_.name_of_path(path) + ": " + why});
-                    });
-                  },
-              .resolved = [this] { jobs_.run(); }}},  // to close what could not be closed
+      lanes_{io_, options_, notices_, paths_, *this},
       memory_{lanes_},
       attempts_{options_, session_, notices_},
       held_{options_, notices_, lanes_},

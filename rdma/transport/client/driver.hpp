@@ -30,7 +30,7 @@ namespace rtrs {
 /// a thread, a clock and the session's connections. A member of its own does each kind of work.
 ///
 /// Threads: public functions as Client's; those named *_on_io on the background thread.
-class ClientDriver final : public Client {
+class ClientDriver final : public Client, public PathDriverOwner, public ClientLanesOwner {
  public:
   explicit ClientDriver(ClientOptions options);
   ~ClientDriver() override;
@@ -87,10 +87,21 @@ class ClientDriver final : public Client {
   // driver_paths.cpp: paths that come and go
   void connect_on_io(unsigned path);
   void attach_on_io(unsigned path);
-  void lose_on_io(unsigned path, unsigned generation, const Cause& cause);
-  bool heard_on_io(unsigned path);
+  void lose_on_io(PathLife life, const Cause& cause);
   void recover_on_io(unsigned path);
   void recovered_on_io();
+
+  // driver_paths.cpp: for its paths and lanes
+  void on_ready(PathLife life) override;
+  void on_lost(PathLife life, const Failure& failure) override;
+  bool on_heartbeat(PathLife life) override;
+  void on_latency(PathLife life, Duration latency) override;
+  void on_access(PathLife life) override;
+  void on_recall() override;
+  void flush_all() override { paths_.flush(); }
+  void on_broken(PathLife life, std::string why) override;
+  /// To close what could not be closed.
+  void on_resolved() override { jobs_.run(); }
 
   ClientOptions options_;  ///< `paths`: by path number, also those whose number is free
   ClientNotices notices_;

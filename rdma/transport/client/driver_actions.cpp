@@ -61,13 +61,11 @@ void ClientDriver::perform_on_io(const ClientAction& action) {
       return up_on_io();
     case Kind::drop:
       if (action.cause.kind != Cause::Kind::unresponsive) {
-        return lose_on_io(path, action.generation, action.cause);
+        return lose_on_io({path, action.generation}, action.cause);
       }
       // Its heartbeat is on the stack, and may find that all its connections are dead.
-      return boost::asio::post(io_,
-                               [this, path, generation = action.generation, cause = action.cause] {
-                                 lose_on_io(path, generation, cause);
-                               });
+      return boost::asio::post(io_, [this, life = PathLife{path, action.generation},
+                                     cause = action.cause] { lose_on_io(life, cause); });
     case Kind::close:
       paths_.close(path);
       return lanes_.log_statistics(path);

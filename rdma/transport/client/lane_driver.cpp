@@ -77,9 +77,9 @@ struct LaneDriver::Waiter {
 };
 
 LaneDriver::LaneDriver(std::uint16_t first_slot, std::uint16_t slots, Unresolved* unresolved,
-                       Unresolved* opens, Duration spin, OnBroken on_broken)
+                       Unresolved* opens, Duration spin, LaneDriverOwner& owner)
     : lane_{first_slot, slots, unresolved, opens},
-      on_broken_{std::move(on_broken)},
+      owner_{owner},
       spin_{spin},
       kick_{eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)} {
   if (kick_ < 0) throw std::system_error{errno, std::generic_category(), "eventfd"};
@@ -309,7 +309,7 @@ void LaneDriver::drive(unsigned index) {
   path.arrivals.store(lane_.connection(index).received(), std::memory_order_relaxed);
   if (status == Connection::Status::broken || status == Connection::Status::closed) {
     path.broken = true;
-    on_broken_(index, path.generation, path.connection->failure());
+    owner_.on_broken({index, path.generation}, path.connection->failure());
   }
 }
 

@@ -17,6 +17,16 @@
 
 namespace rtrs {
 
+/// The owner of a lane.
+class LaneDriverOwner {
+ public:
+  /// The connection of a path has failed. From any thread, with the lane held.
+  virtual void on_broken(PathLife life, std::string why) = 0;
+
+ protected:
+  ~LaneDriverOwner() = default;
+};
+
 /// Leader and followers: one waiting thread (the leader) receives for everybody and wakes the
 /// others as their operations finish. When its own is finished it hands the lead to one that still
 /// waits. The lane is held only while it is worked on, never while the leader sleeps, so a thread
@@ -27,13 +37,9 @@ namespace rtrs {
 /// Threads: run() any; the rest the session's background thread.
 class LaneDriver {
  public:
-  /// Told when a connection fails: the path, and which of its lives. From any thread, and it must
-  /// not call back.
-  using OnBroken = std::function<void(unsigned path, unsigned generation, std::string why)>;
-
   /// `unresolved`, `opens`: see ClientLane; `spin`: see ClientOptions.
   LaneDriver(std::uint16_t first_slot, std::uint16_t slots, Unresolved* unresolved,
-             Unresolved* opens, Duration spin, OnBroken on_broken);
+             Unresolved* opens, Duration spin, LaneDriverOwner& owner);
   ~LaneDriver();
   LaneDriver(const LaneDriver&) = delete;
   LaneDriver& operator=(const LaneDriver&) = delete;
@@ -42,7 +48,7 @@ class LaneDriver {
   int run(Operation& operation, const Interrupt& interrupt);
 
   /// A path is up: `attach` gives the lane its link.
-  void attach(unsigned path, unsigned generation, std::unique_ptr<Connection> connection,
+  void attach(PathLife life, std::unique_ptr<Connection> connection,
               const std::function<void(ClientLane&, QueuePair&)>& attach);
   /// A path is gone: closes its connection.
   void detach(unsigned path);
@@ -129,7 +135,7 @@ class LaneDriver {
   Mutex mutex_{*this};
   bool posted_ = false;  ///< something that nobody has sent yet
   ClientLane lane_;
-  OnBroken on_broken_;
+  LaneDriverOwner& owner_;
   SpinScore spin_;
   std::array<Path, kMaxPaths> paths_;
   unsigned path_limit_ = 0;  ///< no path from here on was ever attached

@@ -8,14 +8,14 @@
 
 namespace rtrs {
 
-void LaneDriver::attach(unsigned index, unsigned generation, std::unique_ptr<Connection> connection,
+void LaneDriver::attach(PathLife life, std::unique_ptr<Connection> connection,
                         const std::function<void(ClientLane&, QueuePair&)>& attach) {
   const Lock lock{mutex_};
-  Path& path = paths_[index];
+  Path& path = paths_[life.path];
   path.connection = std::move(connection);
-  path.generation = generation;
+  path.generation = life.generation;
   path.broken = false;
-  path_limit_ = std::max(path_limit_, index + 1);
+  path_limit_ = std::max(path_limit_, life.path + 1);
   attach(lane_, *path.connection);
   lane_.flush();
   if (led()) kick();

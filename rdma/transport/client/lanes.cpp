@@ -12,8 +12,8 @@
 namespace rtrs {
 
 ClientLanes::ClientLanes(boost::asio::io_context& io, const ClientOptions& options,
-                         ClientNotices& notices, PathDrivers& paths, Hooks hooks)
-    : io_{io}, options_{options}, notices_{notices}, paths_{paths}, hooks_{std::move(hooks)} {
+                         ClientNotices& notices, PathDrivers& paths, ClientLanesOwner& owner)
+    : io_{io}, options_{options}, notices_{notices}, paths_{paths}, owner_{owner} {
   for (Unresolved* scope : {&unresolved_, &control_unresolved_}) {
     scope->on_end = [this, scope] {
       boost::asio::post(io_, [this, scope] { go_on_after(*scope); });
@@ -25,7 +25,7 @@ void ClientLanes::go_on_after(Unresolved& scope) {
   if (shut_down_) return;
   if (!scope.writes()) scope.refuse(0);
   for_each([](ClientLane& lane) { lane.resume(); });
-  hooks_.resolved();
+  owner_.on_resolved();
 }
 
 void ClientLanes::create(const std::vector<std::uint16_t>& slots) {
@@ -33,8 +33,8 @@ void ClientLanes::create(const std::vector<std::uint16_t>& slots) {
   control_->keep_order();
   std::uint16_t first = slots[0];
   for (std::size_t cid = 1; cid < slots.size() && slots[cid] > 0; ++cid) {
-    lanes_.push_back(std::make_unique<LaneDriver>(
-        first, slots[cid], &unresolved_, &control_unresolved_, options_.spin, hooks_.broken));
+    lanes_.push_back(std::make_unique<LaneDriver>(first, slots[cid], &unresolved_,
+                                                  &control_unresolved_, options_.spin, owner_));
     first = static_cast<std::uint16_t>(first + slots[cid]);
   }
 }
@@ -52,8 +52,9 @@ void ClientLanes::for_each_connection(const std::function<void(Connection&)>& fu
 
 // ---- Paths -------------------------------------------------------------------------------------
 
-void ClientLanes::attach(unsigned path, unsigned generation, PathDriver& driver,
+void ClientLanes::attach(PathLife life, PathDriver& driver,
                          const std::function<void(Connection&)>& prepare) {
+  const unsigned path = life.path;
   ClientPath& core = driver.core();
   core.set_control_handler(&control_->connection(path));
   core.attach(*control_, path, 0, driver.control());
@@ -61,7 +62,7 @@ void ClientLanes::attach(unsigned path, unsigned generation, PathDriver& driver,
     auto connection = driver.take(cid);
     prepare(*connection);
     lanes_[cid - 1U]->attach(
-        path, generation, std::move(connection),
+        life, std::move(connection),
         [&](ClientLane& lane, QueuePair& queue_pair) { core.attach(lane, path, cid, queue_pair); });
   }
   driver.flush();

@@ -19,20 +19,25 @@
 
 namespace rtrs {
 
+/// The owner of a session's lanes.
+class ClientLanesOwner : public LaneDriverOwner {
+ public:
+  /// On the background thread: an unresolved write has ended, and requests have gone on.
+  virtual void on_resolved() = 0;
+
+ protected:
+  ~ClientLanesOwner() = default;
+};
+
 /// The lanes of I/O, which callers' threads drive, and the control lane, which the background
 /// thread drives, with the scopes of their unresolved writes. Performs a machine's actions on them.
 ///
 /// Threads: the client's background thread, but io() and count() any once create() is over.
 class ClientLanes {
  public:
-  struct Hooks {
-    LaneDriver::OnBroken broken;
-    /// On the background thread: an unresolved write has ended, and requests have gone on.
-    std::function<void()> resolved;
-  };
   /// All must outlive this object.
   ClientLanes(boost::asio::io_context& io, const ClientOptions& options, ClientNotices& notices,
-              PathDrivers& paths, Hooks hooks);
+              PathDrivers& paths, ClientLanesOwner& owner);
 
   /// `slots`: the permits of the control lane, and of each lane of I/O.
   void create(const std::vector<std::uint16_t>& slots);
@@ -50,8 +55,7 @@ class ClientLanes {
 
   // Paths
   /// `prepare` is called with each connection that will carry I/O.
-  void attach(unsigned path, unsigned generation, PathDriver& driver,
-              const std::function<void(Connection&)>& prepare);
+  void attach(PathLife life, PathDriver& driver, const std::function<void(Connection&)>& prepare);
   void detach(unsigned path);
   void allow(unsigned path, bool accessible);
   /// At each heartbeat of a path.
@@ -94,7 +98,7 @@ class ClientLanes {
   const ClientOptions& options_;
   ClientNotices& notices_;
   PathDrivers& paths_;
-  Hooks hooks_;
+  ClientLanesOwner& owner_;
   Unresolved unresolved_;
   Unresolved control_unresolved_;
   std::unique_ptr<ClientLane> control_;

@@ -69,21 +69,13 @@ void MemoryPathDriver::run_thread() {
 }
 
 void MemoryPathDriver::start_on_io() {
-  ClientPathHooks hooks;
-  hooks.ready = [this] { ready_on_io(); };
-  hooks.lost = [this](const Failure& failure) { lost_on_io(failure); };
-  hooks.traffic = [this] { return heard_on_io(); };
-  hooks.latency = [](Duration) {};
-  hooks.access = [this] { core_.acknowledge_access(); };
-  hooks.recall = [] {};
-  hooks.flush_all = [] {};
   auto lookup = std::make_shared<HostLookup>(connect_.address.host);
   driver_ = std::make_shared<PathDriver>(io_, core_, connect_, std::move(lookup), session_name_,
-                                         timeout_, std::move(hooks));
+                                         timeout_, *this, PathLife{});
   driver_->start();
 }
 
-void MemoryPathDriver::ready_on_io() {
+void MemoryPathDriver::on_ready(PathLife) {
   for (std::uint16_t cid = 1; cid < core_.connection_count(); ++cid) {
     lanes_.push_back(
         std::make_unique<MemoryLane>(driver_->take(cid), [this](const std::string& why) {
@@ -112,7 +104,7 @@ void MemoryPathDriver::lost_on_io(const Failure& failure) {
   if (driver_) driver_->close();
 }
 
-bool MemoryPathDriver::heard_on_io() {
+bool MemoryPathDriver::on_heartbeat(PathLife) {
   bool heard = false;
   for (auto& lane : lanes_) heard |= lane->heard();
   return heard;

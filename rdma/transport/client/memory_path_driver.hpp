@@ -20,7 +20,7 @@ namespace rtrs {
 
 /// Threads: as MemoryPath. Functions that end in _on_io run on its own thread, which keeps the
 /// heartbeat.
-class MemoryPathDriver final : public MemoryPath {
+class MemoryPathDriver final : public MemoryPath, public PathDriverOwner {
  public:
   MemoryPathDriver(ClientPathOptions path, ConnectOptions connect, Duration timeout);
   ~MemoryPathDriver() override;
@@ -43,11 +43,18 @@ class MemoryPathDriver final : public MemoryPath {
  private:
   void run_thread();
   void start_on_io();
-  void ready_on_io();
   void note_failure(const Failure& failure);
   void lost_on_io(const Failure& failure);
-  bool heard_on_io();
   MemoryLane* next_lane();
+
+  // For its only path
+  void on_ready(PathLife) override;
+  void on_lost(PathLife, const Failure& failure) override { lost_on_io(failure); }
+  bool on_heartbeat(PathLife) override;
+  void on_latency(PathLife, Duration) override {}
+  void on_access(PathLife) override { core_.acknowledge_access(); }
+  void on_recall() override {}
+  void flush_all() override {}
 
   const wire::Uuid uuid_;
   ConnectOptions connect_;

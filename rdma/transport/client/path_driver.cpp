@@ -27,7 +27,7 @@ namespace asio = boost::asio;
 
 PathDriver::PathDriver(asio::io_context& io, ClientPath& core, ConnectOptions options,
                        std::shared_ptr<HostLookup> lookup, std::string session_name,
-                       Duration lookup_patience, ClientPathHooks hooks)
+                       Duration lookup_patience, PathDriverOwner& owner, PathLife life)
     : io_{io},
       core_{core},
       options_{std::move(options)},
@@ -35,7 +35,8 @@ PathDriver::PathDriver(asio::io_context& io, ClientPath& core, ConnectOptions op
       server_{name_of(options_.address)},
       session_name_{std::move(session_name)},
       lookup_patience_{lookup_patience},
-      hooks_{std::move(hooks)},
+      owner_{owner},
+      life_{life},
       deadline_{io},
       heartbeat_timer_{io},
       control_descriptor_{io} {}
@@ -254,13 +255,13 @@ void PathDriver::progress() {
   const Status status = control_->progress(core_);
   if (core_.state() == ClientPathState::connected && !ready_) is_ready();
   if (closed_) return;
-  if (core_.pulse().measure(now())) hooks_.latency(core_.pulse().latency());
+  if (core_.pulse().measure(now())) owner_.on_latency(life_, core_.pulse().latency());
   if (core_.access_noticed()) {
-    hooks_.access();  // and acknowledges it
+    owner_.on_access(life_);  // and acknowledges it
     if (closed_) return;
   }
   if (core_.recalled()) {
-    hooks_.recall();
+    owner_.on_recall();
     core_.acknowledge_recall();
   }
   if (status == Status::broken || status == Status::closed) {
@@ -270,7 +271,7 @@ void PathDriver::progress() {
     return fail({EIO, std::move(text)});
   }
   flush();
-  hooks_.flush_all();
+  owner_.flush_all();
   if (closed_) return;
   if (status == Status::more) {
     asio::post(io_, [self = shared_from_this()] {
@@ -298,7 +299,7 @@ void PathDriver::is_ready() {
   deadline_.cancel();
   core_.pulse().start(now());
   schedule_tick();
-  hooks_.ready();
+  owner_.on_ready(life_);
 }
 
 // ---- Life and death ----------------------------------------------------------------------------
@@ -311,7 +312,7 @@ void PathDriver::schedule_tick() {
 }
 
 void PathDriver::tick() {
-  const bool traffic = hooks_.traffic();
+  const bool traffic = owner_.on_heartbeat(life_);
   if (closed_) return;
   if (core_.on_tick(now(), traffic) == Heartbeat::Verdict::dead) {
     return fail({EIO, server_ + " does not answer heartbeats"});
@@ -320,11 +321,10 @@ void PathDriver::tick() {
   schedule_tick();
 }
 
-void PathDriver::fail(Failure failure) {
+void PathDriver::fail(const Failure& failure) {
   if (closed_) return;
-  const auto lost = std::move(hooks_.lost);
   close();
-  lost(std::move(failure));
+  owner_.on_lost(life_, failure);
 }
 
 void PathDriver::close() {
@@ -336,7 +336,6 @@ void PathDriver::close() {
   if (control_descriptor_.is_open()) control_descriptor_.release();
   if (control_) control_->close();
   connections_.clear();
-  asio::post(io_, [hooks = std::exchange(hooks_, {})] {});  // one of them may be on the stack
 }
 
 }  // namespace rtrs

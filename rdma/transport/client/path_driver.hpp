@@ -9,7 +9,6 @@
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <string>
 #include <tl/expected.hpp>
@@ -25,17 +24,23 @@
 
 namespace rtrs {
 
-/// The session's functions for a path. Called on the background thread; `ready` and `lost` once
-/// each at most, and nothing after close().
-struct ClientPathHooks {
-  std::function<void()> ready;        ///< the infos have been exchanged
-  std::function<void(Failure)> lost;  ///< the attempt failed, or the path died
-  std::function<bool()> traffic;      ///< something arrived on an I/O connection since last asked
-  std::function<void(Duration)> latency;
-  std::function<void()> access;  ///< the server thinks otherwise of the path now
-  std::function<void()> recall;  ///< the server wants memory back
-  /// Requests that waited for these arrivals may go over connection 0 of any path.
-  std::function<void()> flush_all;
+/// The owner of paths, for their drivers. Called on the background thread; on_ready() and on_lost()
+/// once each at most in a life, and nothing after close().
+class PathDriverOwner {
+ public:
+  virtual void on_ready(PathLife life) = 0;  ///< the infos have been exchanged
+  /// The attempt failed, or the path died.
+  virtual void on_lost(PathLife life, const Failure& failure) = 0;
+  /// At each heartbeat. True: something arrived on an I/O connection since last asked.
+  virtual bool on_heartbeat(PathLife life) = 0;
+  virtual void on_latency(PathLife life, Duration latency) = 0;
+  virtual void on_access(PathLife life) = 0;  ///< the server thinks otherwise of the path now
+  virtual void on_recall() = 0;               ///< the server wants memory back
+  /// Requests that waited for arrivals may go over connection 0 of any path.
+  virtual void flush_all() = 0;
+
+ protected:
+  ~PathDriverOwner() = default;
 };
 
 /// Held by a shared pointer: a connection attempt that is under way outlasts close().
@@ -43,11 +48,11 @@ struct ClientPathHooks {
 /// Threads: the session's background thread.
 class PathDriver : public std::enable_shared_from_this<PathDriver> {
  public:
-  /// `core` must live until close(). An attempt has failed when it makes no progress for
-  /// `options.patience`, which begins when the host's address is known.
+  /// `core` and `owner` must live until close(). An attempt has failed when it makes no progress
+  /// for `options.patience`, which begins when the host's address is known.
   PathDriver(boost::asio::io_context& io, ClientPath& core, ConnectOptions options,
              std::shared_ptr<HostLookup> lookup, std::string session_name, Duration lookup_patience,
-             ClientPathHooks hooks);
+             PathDriverOwner& owner, PathLife life);
 
   void start();
   /// The connection of a lane, which belongs to the lane from then on.
@@ -82,7 +87,7 @@ class PathDriver : public std::enable_shared_from_this<PathDriver> {
   void is_ready();
   void schedule_tick();
   void tick();
-  void fail(Failure failure);
+  void fail(const Failure& failure);
 
   boost::asio::io_context& io_;
   boost::asio::cancellation_signal attempt_;
@@ -92,7 +97,8 @@ class PathDriver : public std::enable_shared_from_this<PathDriver> {
   std::string server_;  ///< for messages
   std::string session_name_;
   Duration lookup_patience_;
-  ClientPathHooks hooks_;
+  PathDriverOwner& owner_;
+  const PathLife life_;
 
   Alarm deadline_;
   boost::asio::steady_timer heartbeat_timer_;
