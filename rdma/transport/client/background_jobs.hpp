@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The recovery handler's jobs for which no caller waits.
+// Work of the background thread beside paths: jobs for which no caller waits, and reports about
+// requests that wait for long.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -7,14 +8,16 @@
 #include <memory>
 
 #include "rdma/client.hpp"
+#include "rdma/core/client/notice.hpp"
 #include "rdma/transport/alarm.hpp"
 #include "rdma/transport/client/lanes.hpp"
+#include "rdma/transport/client/notices.hpp"
 
 namespace rtrs {
 
-/// Runs them on the control lane, one at a time, see RecoveryHandler::background_job(). They wait
-/// for events that nobody reports to this side, such as a permit, or the end of cancelled calls. So
-/// the handler is asked for one again and again.
+/// Runs the jobs of the recovery handler on the control lane, one at a time, see
+/// RecoveryHandler::background_job(). They wait for events that nobody reports to this side, such
+/// as a permit, or the end of cancelled calls. So the handler is asked for one again and again.
 ///
 /// Threads: the client's background thread.
 class BackgroundJobs {
@@ -41,6 +44,32 @@ class BackgroundJobs {
   std::uint32_t features_ = 0;
   std::unique_ptr<Operation> job_;  ///< that runs
   Instant since_{};
+};
+
+/// Tells readers of the log that older requests hold back opens or writes for long, and that opens
+/// go on.
+///
+/// Threads: the client's background thread.
+class HeldRequests {
+ public:
+  HeldRequests(const ClientOptions& options, ClientNotices& notices, ClientLanes& lanes)
+      : options_{options}, notices_{notices}, lanes_{lanes} {}
+
+  /// At each heartbeat.
+  void look(Instant now) {
+    look_at_opens(now);
+    look_at_writes(now);
+  }
+
+ private:
+  void look_at_opens(Instant now);
+  void look_at_writes(Instant now);
+
+  const ClientOptions& options_;
+  ClientNotices& notices_;
+  ClientLanes& lanes_;
+  LastingCondition opens_wait_;
+  LastingCondition writes_wait_;
 };
 
 }  // namespace rtrs

@@ -14,13 +14,9 @@
 #include "rdma/client.hpp"
 #include "rdma/core/client/machine.hpp"
 #include "rdma/transport/client/background_jobs.hpp"
-#include "rdma/transport/client/first_attempts.hpp"
-#include "rdma/transport/client/held_requests.hpp"
 #include "rdma/transport/client/lanes.hpp"
 #include "rdma/transport/client/notices.hpp"
-#include "rdma/transport/client/path_directory.hpp"
 #include "rdma/transport/client/path_drivers.hpp"
-#include "rdma/transport/client/registered_memory.hpp"
 #include "rdma/transport/client/session_outcome.hpp"
 #include "rdma/transport/client/session_recovery.hpp"
 
@@ -84,14 +80,14 @@ class ClientDriver final : public Client, public PathDriverOwner, public ClientL
   tl::expected<void, Failure> change(const std::function<tl::expected<void, Failure>()>& step);
   PathStatus status_on_io(unsigned path);
 
-  // driver_paths.cpp: paths that come and go
+  // driver_actions.cpp: paths that come and go
   void connect_on_io(unsigned path);
   void attach_on_io(unsigned path);
   void lose_on_io(PathLife life, const Cause& cause);
   void recover_on_io(unsigned path);
   void recovered_on_io();
 
-  // driver_paths.cpp: for its paths and lanes
+  // driver_actions.cpp: for its paths and lanes
   void on_ready(PathLife life) override;
   void on_lost(PathLife life, const Failure& failure) override;
   bool on_heartbeat(PathLife life) override;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// All lanes of a client's session.
+// All lanes of a client's session, and the memory that their connections know.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -7,15 +7,18 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <tl/expected.hpp>
 #include <vector>
 
 #include "rdma/client.hpp"
 #include "rdma/core/client/lane.hpp"
 #include "rdma/core/client/machine.hpp"
 #include "rdma/core/unresolved.hpp"
+#include "rdma/failure.hpp"
 #include "rdma/transport/client/lane_driver.hpp"
 #include "rdma/transport/client/notices.hpp"
 #include "rdma/transport/client/path_drivers.hpp"
+#include "rdma/transport/connection.hpp"
 
 namespace rtrs {
 
@@ -104,6 +107,29 @@ class ClientLanes {
   std::unique_ptr<ClientLane> control_;
   std::vector<std::unique_ptr<LaneDriver>> lanes_;
   bool shut_down_ = false;
+};
+
+/// Registers memory of callers with every connection that carries I/O, those that will come
+/// included.
+///
+/// Threads: the client's background thread.
+class RegisteredMemory {
+ public:
+  /// `lanes` must outlive this object.
+  explicit RegisteredMemory(ClientLanes& lanes) : lanes_{lanes} {}
+
+  /// Errors: EEXIST; those of the devices: then none knows it.
+  tl::expected<void, Failure> add(MutableBytes memory);
+  /// Errors: ENOENT.
+  tl::expected<void, Failure> remove(MutableBytes memory);
+  /// A connection has come. The result: why its device did not take some of it; that is copied.
+  std::vector<Failure> introduce_to(Connection& connection) const;
+
+ private:
+  void forget(MutableBytes memory);
+
+  ClientLanes& lanes_;
+  std::vector<MutableBytes> memories_;
 };
 
 }  // namespace rtrs

@@ -14,7 +14,6 @@
 #include "rdma/core/crowd.hpp"
 #include "rdma/transport/clock.hpp"
 #include "rdma/transport/server/options.hpp"
-#include "rdma/transport/server/volatile_epoch.hpp"
 #include "rdma/transport/sure.hpp"
 #include "rdma/transport/tls/proof_keys.hpp"
 

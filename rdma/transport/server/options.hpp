@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Options of the parts of a server, made of ServerOptions.
+// Options of the parts of a server, made of ServerOptions and of what the machine tells.
 #pragma once
 
+#include <cstdint>
+#include <string_view>
 #include <tl/expected.hpp>
 
 #include "rdma/core/admission.hpp"
@@ -19,5 +21,14 @@ tl::expected<void, Failure> check(const ServerOptions& options);
 ServerSessionOptions session_options(const ServerOptions& options);
 AcceptorOptions acceptor_options(const ServerOptions& options);
 AdmissionLimits admission_limits(const ServerOptions& options);
+
+/// Names a life of the machine: when it changes, the contents of the page cache are lost.
+///
+/// Source: random(4), /proc/sys/kernel/random/boot_id; docs/protocol.md, RTRS extension.
+std::uint64_t volatile_epoch_of(std::string_view boot_id);
+
+/// Of this machine, of which its user knows of so many losses by other causes. A machine that does
+/// not tell its lives gets another one each time, which is safe.
+std::uint64_t volatile_epoch_of_this_machine(std::uint64_t losses = 0);
 
 }  // namespace rtrs

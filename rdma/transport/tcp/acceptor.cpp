@@ -32,7 +32,6 @@
 #include "rdma/transport/sure.hpp"
 #include "rdma/transport/tcp/connector.hpp"
 #include "rdma/transport/tcp/greeting.hpp"
-#include "rdma/transport/tcp/incoming.hpp"
 
 namespace rtrs::tcp {
 namespace {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A client's first words: TLS or not, then its hello.
+// A client that comes over TCP: its first words, which are TLS or not and its hello, and the
+// answer.
 #pragma once
 
 #include <array>
@@ -12,6 +13,7 @@
 #include "rdma/transport/acceptor.hpp"
 #include "rdma/transport/tcp/frame.hpp"
 #include "rdma/transport/tcp/secure.hpp"
+#include "rdma/transport/tcp/stream.hpp"
 
 namespace rtrs::tcp {
 
@@ -37,6 +39,24 @@ struct Refusal {
 /// Source: docs/protocol.md, TCP binding, TLS.
 boost::asio::awaitable<tl::expected<Greeting, Refusal>> receive_greeting(
     AsioSocket& socket, const AcceptorOptions& options);
+
+/// A client that has said its hello and waits for an answer.
+class TcpIncoming final : public Incoming {
+ public:
+  TcpIncoming(Stream stream, std::uint16_t digests);
+
+  void reject(const wire::ConnectResponse& answer) override;
+  tl::expected<std::unique_ptr<Connection>, Failure> open(const QueueSizes&,
+                                                          std::shared_ptr<PathContext>&) override;
+  tl::expected<void, Failure> accept(const wire::ConnectResponse& answer) override;
+
+ private:
+  bool send_record(const wire::ConnectResponse& answer, std::uint16_t digests);
+
+  Stream own_;                ///< until open()
+  Stream* stream_ = nullptr;  ///< where the answer goes
+  std::uint16_t digests_;
+};
 
 /// Lets a client read why it was refused: unread data from it would make the system discard that
 /// answer. Ends when the client or the socket's owner closes.

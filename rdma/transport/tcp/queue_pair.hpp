@@ -13,7 +13,6 @@
 #include "rdma/transport/connection.hpp"
 #include "rdma/transport/tcp/frame.hpp"
 #include "rdma/transport/tcp/region_table.hpp"
-#include "rdma/transport/tcp/remote_reads.hpp"
 #include "rdma/transport/tcp/send_queue.hpp"
 #include "rdma/transport/tcp/stream.hpp"
 

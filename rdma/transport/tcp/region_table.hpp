@@ -1,13 +1,19 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The regions of a path over TCP.
+// One-sided access over TCP: the regions of a path, and the reads that are under way.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
+#include <utility>
 #include <vector>
 
+#include "rdma/core/queue_pair.hpp"
 #include "rdma/core/regions.hpp"
 #include "rdma/transport/connection.hpp"
+#include "rdma/wire/ensure.hpp"
 
 namespace rtrs::tcp {
 
@@ -63,6 +69,71 @@ class RegionTable final : public PathContext, public Regions {
   std::vector<std::uint32_t> free_;
   std::vector<TcpQueuePair*> users_;
   std::uint64_t generation_ = 0;
+};
+
+/// The reads of this end, oldest first; the answers come in this order.
+///
+/// Threads: its queue pair's.
+class RemoteReads {
+ public:
+  struct Read {
+    Ticket ticket = 0;
+    MutableBytes into;
+  };
+
+  std::uint32_t next_token() const { return next_; }
+  void push(const Read& read) {
+    RTRS_ENSURE(next_ - first_ < QueuePair::kMaxUnconfirmed);
+    at(next_++) = read;
+  }
+  /// Null: no answer with this token and length is due now.
+  const Read* expect(std::uint32_t token, std::uint32_t length) const {
+    const Read& read = reads_[first_ % reads_.size()];
+    return first_ != next_ && token == first_ && read.into.size() == length ? &read : nullptr;
+  }
+  Read pop() { return at(first_++); }
+
+ private:
+  Read& at(std::uint32_t token) { return reads_[token % reads_.size()]; }
+
+  std::array<Read, QueuePair::kMaxUnconfirmed> reads_;
+  std::uint32_t first_ = 0;  ///< token of the oldest
+  std::uint32_t next_ = 0;
+};
+
+/// Copies of what the peer reads, until they are sent: the memory may change or go meanwhile.
+///
+/// Threads: its queue pair's.
+class ReadAnswers {
+ public:
+  /// The peer may have one more under way, when all up to `sent` are sent.
+  bool has_room(Ticket sent) const { return next().ticket <= sent; }
+  /// Memory of the next one, of `bytes`. Allocates when it has become longer.
+  MutableBytes room(std::size_t bytes) {
+    Answer& answer = next();
+    if (answer.size < bytes) {
+      answer.data = std::make_unique_for_overwrite<std::byte[]>(bytes);
+      answer.size = bytes;
+    }
+    return {answer.data.get(), bytes};
+  }
+  /// The next one was posted.
+  void push(Ticket ticket) {
+    next().ticket = ticket;
+    ++count_;
+  }
+
+ private:
+  struct Answer {
+    std::unique_ptr<std::byte[]> data;
+    std::size_t size = 0;
+    Ticket ticket = 0;
+  };
+  Answer& next() { return answers_[count_ % answers_.size()]; }
+  const Answer& next() const { return answers_[count_ % answers_.size()]; }
+
+  std::array<Answer, QueuePair::kMaxUnconfirmed> answers_;
+  std::size_t count_ = 0;
 };
 
 }  // namespace rtrs::tcp

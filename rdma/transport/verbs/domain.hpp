@@ -4,10 +4,14 @@
 
 #include <infiniband/verbs.h>
 
+#include <condition_variable>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
+#include <mutex>
+#include <thread>
 #include <tl/expected.hpp>
 #include <utility>
 #include <vector>
@@ -17,7 +21,6 @@
 #include "rdma/log.hpp"
 #include "rdma/transport/connection.hpp"
 #include "rdma/transport/verbs/async_events.hpp"
-#include "rdma/transport/verbs/retirement.hpp"
 
 namespace rtrs::verbs {
 
@@ -93,6 +96,36 @@ class Region {
   MutableBytes bytes_;
   bool owned_;
   std::vector<ibv_mr*> registrations_;  ///< of its pieces, each kStride further on
+};
+
+/// Ends registrations where nobody waits: a device may take long for it. The thread exists from the
+/// first add() on.
+///
+/// Threads: add() and finish() one at a time.
+class Retirement {
+ public:
+  struct Job {
+    std::vector<std::shared_ptr<Region>> regions;  ///< nobody else has them
+    std::function<void()> dead;                    ///< called on the thread, when they are gone
+  };
+
+  Retirement() = default;
+  ~Retirement();
+  Retirement(const Retirement&) = delete;
+  Retirement& operator=(const Retirement&) = delete;
+
+  void add(Job job);
+  /// Waits for all jobs; there must be no more.
+  void finish();
+
+ private:
+  void run();
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<Job> jobs_;
+  bool finishing_ = false;
+  std::thread thread_;
 };
 
 /// The state shared by the connections of one path: a protection domain of their own, so that no

@@ -6,7 +6,7 @@
 #include <thread>
 
 #include "rdma/transport/reactor.hpp"
-#include "rdma/transport/server/volatile_epoch.hpp"
+#include "rdma/transport/server/options.hpp"
 #include "tests/unit/transport/raw_peer.hpp"
 
 namespace rtrs::test::linger_test {
