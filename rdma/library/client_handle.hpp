@@ -3,6 +3,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstdint>
 #include <memory>
 #include <mutex>
 
@@ -11,8 +12,27 @@
 #include "rdma/library/call_slots.hpp"
 #include "rdma/library/door.hpp"
 #include "rdma/library/include/rtrs.h"
-#include "rdma/library/renewal.hpp"
 #include "rdma/library/submissions.hpp"
+
+namespace rtrs::library {
+
+/// Nothing is open that would have to be opened again: the new session begins at once, and each
+/// call decides for itself how to go on (CallOperation).
+///
+/// Threads: as RecoveryHandler.
+class Renewal final : public RecoveryHandler {
+ public:
+  /// Of the first session; to be called before any other can begin.
+  void expect(const SessionLimits& limits) { max_io_size_ = limits.max_io_size; }
+
+  std::unique_ptr<Operation> reopen(const SessionLimits& limits) override;
+  int reopened(Operation& operation) override;
+
+ private:
+  std::atomic<std::uint32_t> max_io_size_{0};  ///< bytes; 0 = not known yet
+};
+
+}  // namespace rtrs::library
 
 /// A client and the additions of the library: the slots of its calls, the end of calls whose server
 /// was replaced, and a thread for calls without a waiting caller.

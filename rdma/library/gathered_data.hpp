@@ -2,13 +2,34 @@
 // The data of a request that come in pieces, in any order and repeatedly.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <vector>
 
-#include "rdma/library/memory_budget.hpp"
 #include "rdma/wire/endian.hpp"
 
 namespace rtrs::library {
+
+/// The memory that data of all requests may take.
+///
+/// Threads: any.
+class MemoryBudget {
+ public:
+  explicit MemoryBudget(std::uint64_t limit) : left_{limit} {}
+
+  /// False: there is not so much left.
+  bool take(std::uint64_t bytes) {
+    std::uint64_t left = left_.load(std::memory_order_relaxed);
+    while (bytes <= left) {
+      if (left_.compare_exchange_weak(left, left - bytes, std::memory_order_relaxed)) return true;
+    }
+    return false;
+  }
+  void give_back(std::uint64_t bytes) { left_.fetch_add(bytes, std::memory_order_relaxed); }
+
+ private:
+  std::atomic<std::uint64_t> left_;  ///< bytes
+};
 
 using wire::ConstBytes;
 using wire::MutableBytes;

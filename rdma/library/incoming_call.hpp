@@ -10,7 +10,36 @@
 #include "rdma/library/call_message.hpp"
 #include "rdma/library/gathered_data.hpp"
 #include "rdma/library/include/rtrs.h"
-#include "rdma/library/kept_answer.hpp"
+#include "rdma/wire/endian.hpp"
+
+namespace rtrs::library {
+
+using wire::ConstBytes;
+
+/// A copy, or memory of the handler with the way to give it back.
+///
+/// Threads: one at a time.
+class KeptAnswer {
+ public:
+  KeptAnswer() = default;
+  ~KeptAnswer() { clear(); }
+  KeptAnswer(const KeptAnswer&) = delete;
+  KeptAnswer& operator=(const KeptAnswer&) = delete;
+
+  ConstBytes bytes() const { return bytes_; }
+  /// Throws std::bad_alloc.
+  void copy(ConstBytes answer);
+  void hold(ConstBytes answer, void (*release)(void*), void* context);
+  void clear();
+
+ private:
+  ConstBytes bytes_;
+  std::vector<std::byte> copy_;  ///< its memory stays for the next call
+  void (*release_)(void*) = nullptr;
+  void* context_ = nullptr;
+};
+
+}  // namespace rtrs::library
 
 /// Threads: the session's event loop; message, data and what the handler does: whoever executes it.
 struct rtrs_request {

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "rdma/library/birthplace.hpp"
+#include "rdma/library/gathered_data.hpp"
 #include "rdma/library/include/rtrs.h"
-#include "rdma/library/memory_budget.hpp"
 #include "rdma/library/server_session.hpp"
 #include "rdma/library/workers.hpp"
 #include "rdma/server.hpp"
