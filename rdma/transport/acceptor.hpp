@@ -65,9 +65,24 @@ struct TlsDoor {
   boost::asio::any_io_executor workers;
 };
 
+/// The server, for its acceptors.
+///
+/// Threads: reactor 0.
+class AcceptorOwner {
+ public:
+  /// How many more connections the server takes, beside those with a handshake under way.
+  virtual unsigned room() const = 0;
+  /// A peer was turned away before it was a client.
+  virtual void on_refused(LogLevel level, const std::string& peer, const std::string& why) = 0;
+  /// The same for one that has not proven whose it is.
+  virtual void on_unproven(const AuthRefusal& refusal) = 0;
+
+ protected:
+  ~AcceptorOwner() = default;
+};
+
 struct AcceptorOptions {
-  /// Returns how many more connections the server takes, beside those with a handshake under way.
-  std::function<unsigned()> room;
+  AcceptorOwner* owner = nullptr;  ///< over RDMA it is asked nothing
   unsigned max_handshakes = 64;
   Duration handshake_timeout = std::chrono::seconds{10};
   bool header_digest = true;
@@ -76,10 +91,6 @@ struct AcceptorOptions {
   TlsDoor tls;
   Log log;
   const OptionWords* words = &kProgramWords;
-  /// Why a peer was turned away before it was a client.
-  std::function<void(LogLevel level, const std::string& peer, const std::string& why)> refused;
-  /// The same for those who have not proven whose they are.
-  std::function<void(const AuthRefusal&)> auth_refused;
 };
 
 /// Listens on one address. Bound and listening from its creation on; clients come in after start().

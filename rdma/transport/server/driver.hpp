@@ -28,7 +28,7 @@ namespace rtrs {
 /// Connections come in on reactor 0; then they belong to their session's reactor.
 ///
 /// Threads: as Server; welcome() on reactor 0; sessions on theirs.
-class ServerDriver final : public Server, public SessionEnvironment {
+class ServerDriver final : public Server, public SessionEnvironment, public AcceptorOwner {
  public:
   ServerDriver(ServerOptions options, ServerHandler& handler);
   ~ServerDriver() override;
@@ -92,6 +92,9 @@ class ServerDriver final : public Server, public SessionEnvironment {
   void log_of_client(LogLevel level, const std::string& peer, const std::string& line) override;
 
   // driver_entrances.cpp
+  unsigned room() const override;
+  void on_refused(LogLevel level, const std::string& peer, const std::string& why) override;
+  void on_unproven(const AuthRefusal& refusal) override;
   tl::expected<void, Failure> open_entrances();
   tl::expected<void, Failure> prepare_tls();
   TlsMode tls_mode(const ListenAddress& address) const;

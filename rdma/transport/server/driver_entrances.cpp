@@ -88,18 +88,22 @@ tl::expected<void, Failure> ServerDriver::prepare_tls() {
 
 AcceptorOptions ServerDriver::entrance_options(TlsMode tls) {
   AcceptorOptions settings = acceptor_options(options_);
-  settings.refused = [this](LogLevel level, const std::string& peer, const std::string& why) {
-    refusals_.say(level, peer, why, now());
-  };
-  settings.auth_refused = [this](const AuthRefusal& refusal) { refusals_.audit(refusal, now()); };
-  settings.room = [this] {
-    return options_.max_connections - std::min(options_.max_connections, connections_.load());
-  };
+  settings.owner = this;
   if (tls != TlsMode::off) {
     settings.tls = {.mode = tls, .keys = tls_keys_, .workers = tls_workers_->get_executor()};
   }
   return settings;
 }
+
+unsigned ServerDriver::room() const {
+  return options_.max_connections - std::min(options_.max_connections, connections_.load());
+}
+
+void ServerDriver::on_refused(LogLevel level, const std::string& peer, const std::string& why) {
+  refusals_.say(level, peer, why, now());
+}
+
+void ServerDriver::on_unproven(const AuthRefusal& refusal) { refusals_.audit(refusal, now()); }
 
 tl::expected<void, Failure> ServerDriver::open_entrances() {
   if (auto ok = prepare_tls(); !ok) return ok;

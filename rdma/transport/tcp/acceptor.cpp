@@ -141,13 +141,12 @@ class TcpAcceptor final : public Acceptor {
     if (options_.log) options_.log(level, text);
   }
   void refused(LogLevel level, const std::string& peer, const std::string& why) const {
-    if (options_.refused) options_.refused(level, peer, why);
+    options_.owner->on_refused(level, peer, why);
   }
 
   void tell(const std::string& peer, const Refusal& why) const {
     if (!why.of_auth) return refused(why.level, peer, why.text);
-    if (!options_.auth_refused) return;
-    options_.auth_refused({peer, address(), why.user, why.how, why.text});
+    options_.owner->on_unproven({peer, address(), why.user, why.how, why.text});
   }
 
   Reactor& reactor_;
@@ -220,7 +219,7 @@ asio::awaitable<void> TcpAcceptor::accept_next() {
 
 void TcpAcceptor::receive(Socket socket) {
   // One at least: its hello may push somebody out, or be answered with the reason why not.
-  const auto most = std::clamp(options_.room(), 1U, options_.max_handshakes);
+  const auto most = std::clamp(options_.owner->room(), 1U, options_.max_handshakes);
   const bool reserved = is_reserved(socket.native_handle());
   if (reserved || handshakes_.size() >= most) {
     // An honest client needs milliseconds, so the oldest is the least likely one.
