@@ -11,7 +11,6 @@
 #include <utility>
 
 #include "rdma/transport/await.hpp"
-#include "rdma/transport/client/memory_lane.hpp"
 #include "rdma/transport/clock.hpp"
 #include "rdma/transport/system_failure.hpp"
 #include "rdma/transport/tls/credentials.hpp"
@@ -188,7 +187,7 @@ tl::expected<void, Failure> PathDriver::reserve_windows() {
 
 tl::expected<void, Failure> PathDriver::reserve_memory_windows() {
   for (std::uint16_t cid = 1; cid < core_.connection_count(); ++cid) {
-    auto ready = connections_[cid]->reserve_windows(MemoryLane::kWindows, MemoryLane::kPiece);
+    auto ready = connections_[cid]->reserve_windows(kMemoryWindows, kMemoryWindow);
     if (!ready) return ready;
   }
   return {};

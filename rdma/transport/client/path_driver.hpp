@@ -43,6 +43,10 @@ class PathDriverOwner {
   ~PathDriverOwner() = default;
 };
 
+/// The windows of each connection of a memory path that carries its transfers.
+inline constexpr unsigned kMemoryWindows = QueuePair::kMaxUnconfirmed;
+inline constexpr std::uint32_t kMemoryWindow = 128 * 1024;  ///< bytes of one
+
 /// Held by a shared pointer: a connection attempt that is under way outlasts close().
 ///
 /// Threads: the session's background thread.
