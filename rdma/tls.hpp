@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 namespace rtrs {
 
@@ -35,5 +36,12 @@ struct TlsKeys {
   bool tls12 = false;
   bool none() const { return psk.empty() && certificates.empty(); }
 };
+
+/// The beginning of credential:NAME, where TlsKeys has the name of a file or directory. Such a key
+/// systemd hands over to a service, in place of a file that its user could read. It is a directory
+/// if LoadCredential=NAME:DIRECTORY hands it over.
+///
+/// Source: systemd.exec(5), CREDENTIALS.
+inline constexpr std::string_view kCredential = "credential:";
 
 }  // namespace rtrs

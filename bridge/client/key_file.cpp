@@ -4,7 +4,7 @@
 #include <cstdlib>
 #include <filesystem>
 
-#include "rdma/credential.hpp"
+#include "rdma/tls.hpp"
 
 namespace rnbd {
 

@@ -11,8 +11,8 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "rdma/credential.hpp"
 #include "rdma/owned_fd.hpp"
+#include "rdma/tls.hpp"
 
 namespace rtrs::tls {
 namespace {
