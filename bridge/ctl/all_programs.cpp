@@ -12,16 +12,13 @@
 #include <vector>
 
 #include "bridge/ctl/check.hpp"
-#include "bridge/ctl/device_link.hpp"
-#include "bridge/ctl/found_mapping.hpp"
 #include "bridge/ctl/inventory.hpp"
+#include "bridge/ctl/kernel_devices.hpp"
 #include "bridge/ctl/listing.hpp"
+#include "bridge/ctl/mapping.hpp"
 #include "bridge/ctl/maps.hpp"
-#include "bridge/ctl/openers.hpp"
-#include "bridge/ctl/outcome.hpp"
 #include "bridge/ctl/output.hpp"
 #include "bridge/ctl/reports.hpp"
-#include "bridge/ctl/steer.hpp"
 #include "bridge/ctl/steering.hpp"
 #include "bridge/ctl/words.hpp"
 #include "bridge/protocol/printable.hpp"

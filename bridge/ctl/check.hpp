@@ -7,7 +7,6 @@
 #include <string>
 #include <vector>
 
-#include "bridge/ctl/boot_mounts.hpp"
 #include "bridge/ctl/fstab.hpp"
 #include "bridge/ctl/reports.hpp"
 #include "bridge/ctl/words.hpp"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The lines of /etc/fstab that are about disks of rnbdkit.
+// The lines of /etc/fstab that are about disks of rnbdkit, and mounts that are missing or will be.
 #pragma once
 
 #include <string>
@@ -36,5 +36,19 @@ struct MissingMount {
 /// Source: proc(5), /proc/PID/mountinfo.
 std::vector<MissingMount> missing_mounts(const std::string& root,
                                          const std::vector<KernelDevice>& devices);
+
+/// A line of /etc/fstab that the next boot cannot mount.
+struct MountWithoutDisk {
+  std::string link;          ///< "/dev/rnbd/by-name/disk0"
+  std::string point;         ///< "none" of swap
+  bool awaited = true;       ///< the boot fails without it
+  std::string mapping = {};  ///< in the link, or until the next boot; "": a UUID alone
+  std::string keep = {};     ///< the command that makes the mapping last; "": there is none
+};
+
+/// Those that are to be mounted at boot. Lines with a UUID only count as long as it is known
+/// of all mappings.
+std::vector<MountWithoutDisk> mounts_without_disk(const std::string& root,
+                                                  const std::vector<KernelDevice>& devices);
 
 }  // namespace rnbd

@@ -1,14 +1,35 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Programs of rnbdkit that run, and cannot be asked, because their control sockets are not found.
+// The programs of rnbdkit that run on this machine: those found by their control sockets, and those
+// that are hidden, and cannot be asked.
 #pragma once
 
 #include <string>
 #include <vector>
 
-#include "bridge/ctl/programs.hpp"
-
 namespace rnbd {
 
+/// A program that can be asked.
+struct CtlProgram {
+  std::string name;    ///< disk0 for /run/rnbd/disk0.control and /run/rnbd-bridge/disk0/control
+  std::string socket;  ///< its control socket
+};
+
+/// All programs, in the order of their sockets: /run/rnbd/NAME.control, /run/rnbd/map/NAME.control,
+/// /run/rnbd-bridge/NAME/control and /run/rnbd-server/control, below `root`. Sockets of programs
+/// that have ended are included.
+std::vector<CtlProgram> find_programs(const std::string& root);
+
+/// A folder into which this user may not look, so that what is there is not known.
+struct CtlClosedFolder {
+  std::string path;
+  bool of_server = false;  ///< no bridge's or plugin's socket is there
+};
+std::vector<CtlClosedFolder> find_closed_folders(const std::string& root);
+
+/// The folders of these sockets, for people.
+std::string places_of_programs(const std::string& root);
+
+/// A program that runs without a socket that is found.
 struct HiddenProgram {
   bool server = false;
   std::string text;         ///< who it is, and what to do about it

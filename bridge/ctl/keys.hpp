@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// rnbd-ctl keygen and certgen: make keys for TLS. They need no running program.
+// rnbd-ctl keygen, certgen and keys: keys for TLS are made, listed and removed without a running
+// program.
 #pragma once
 
 #include <optional>

@@ -3,24 +3,299 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdio>
+#include <nlohmann/json.hpp>
 #include <set>
 #include <span>
+#include <string>
 #include <utility>
+#include <vector>
 
-#include "bridge/ctl/listing_columns.hpp"
-#include "bridge/ctl/listing_programs.hpp"
 #include "bridge/ctl/reports.hpp"
+#include "bridge/protocol/closest.hpp"
+#include "bridge/protocol/printable.hpp"
 
 namespace rnbd {
 namespace {
 
-using Columns = CtlColumns;
+using Columns = std::vector<CtlField>;
 using Cells = std::vector<std::string>;
 template <class Value>
 using Or = tl::expected<Value, std::string>;
 
 constexpr std::size_t kGap = 2;  ///< blanks between columns
 constexpr std::array kObjectsOfList{CtlObject::device, CtlObject::session, CtlObject::path};
+
+// ---- Columns ------------------------------------------------------------------------------------
+
+/// Null: there is none.
+const CtlField* find_field(CtlObject object, std::string_view name) {
+  const auto fields = fields_of(object);
+  const auto found = std::ranges::find(fields, name, &CtlField::name);
+  return found != fields.end() ? &*found : nullptr;
+}
+
+std::string complaint_about_field(CtlObject object, const std::string& name) {
+  std::vector<std::string> known;
+  std::string list;
+  for (const CtlField& field : fields_of(object)) {
+    known.emplace_back(field.name);
+    list += (list.empty() ? "" : ", ") + known.back();
+  }
+  const std::string guess = closest(name, known);
+  return "a " + std::string{name_of(object)} + " has no field '" + name + "'" +
+         (guess.empty() ? "; there are " + list : "; did you mean " + guess + "?");
+}
+
+std::vector<std::string> names_in(std::string_view list) {
+  std::vector<std::string> names;
+  for (std::size_t at = 0; at <= list.size();) {
+    const std::size_t end = std::min(list.find(',', at), list.size());
+    if (end > at) names.emplace_back(list.substr(at, end - at));
+    at = end + 1;
+  }
+  return names;
+}
+
+bool changes_columns(std::string_view word) {
+  return word.starts_with('+') || word.starts_with('-');
+}
+
+/// Changes columns as a word, "a,b", "+a" or "-a", wants it. "" or the mistake.
+std::string apply_word(CtlObject object, std::string_view word, Columns& columns) {
+  const char sign = word.front();
+  const bool changes = changes_columns(word);
+  for (const std::string& name : names_in(word.substr(changes ? 1 : 0))) {
+    const CtlField* field = find_field(object, name);
+    if (field == nullptr) return complaint_about_field(object, name);
+    std::erase_if(columns, [&](const CtlField& each) { return each.name == name; });
+    if (sign != '-') columns.push_back(*field);
+  }
+  return "";
+}
+
+bool is_known_in(const std::vector<CtlJson>& rows, const CtlField& field) {
+  return std::ranges::any_of(rows, [&](const CtlJson& row) {
+    const CtlJson& value = row[std::string{field.name}];
+    return !value.is_null() && value != "";
+  });
+}
+
+/// The direction of all rows is no news if they have the same one. Paths stand below the name of
+/// their session.
+bool tells_something(CtlObject object, const std::vector<CtlJson>& rows, const CtlField& field) {
+  if (object == CtlObject::session && field.name == "sessname") return true;
+  if (rows.empty())
+    return field.name != "hostname" && field.name != "direction" && field.name != "trouble";
+  if (field.name != "direction") return is_known_in(rows, field);
+  return std::ranges::any_of(
+      rows, [&](const CtlJson& row) { return row["direction"] != rows.front()["direction"]; });
+}
+
+/// Exports of several servers may have the same name.
+bool tells_servers_apart(const std::vector<CtlJson>& rows, const CtlField& field) {
+  if (field.name != "program") return false;
+  const CtlJson* first = nullptr;
+  for (const CtlJson& row : rows) {
+    if (row["direction"] != "export") continue;
+    if (first == nullptr) first = &row;
+    if (row["program"] != (*first)["program"]) return true;
+  }
+  return false;
+}
+
+/// While an upgrade is half done, or where programs were not restarted after one.
+bool tells_versions_apart(const std::vector<CtlJson>& rows, const CtlField& field) {
+  if (field.name != "version") return false;
+  std::set<std::string> versions;
+  for (const CtlJson& row : rows) {
+    if (row["version"].is_string()) versions.insert(row["version"]);
+  }
+  return versions.size() > 1;
+}
+
+/// Programs find always the same ones. A table for people leaves out those that tell nothing.
+Columns usual_columns(const CtlAction& action, CtlObject object, const std::vector<CtlJson>& rows,
+                      bool all) {
+  Columns columns;
+  const bool for_people = action.format == CtlFormat::table && !all;
+  for (const CtlField& field : fields_of(object)) {
+    const bool news =
+        for_people && (tells_servers_apart(rows, field) || tells_versions_apart(rows, field));
+    const bool usual = field.usual || news;
+    if (!all && !usual) continue;
+    // A table has them as a tree, below their session.
+    const bool tree = action.format == CtlFormat::table && action.verb == CtlVerb::list;
+    if (field.kind == CtlKind::paths && (tree || !action.tree)) continue;
+    if (for_people && !tells_something(object, rows, field)) continue;
+    columns.push_back(field);
+  }
+  return columns;
+}
+
+/// `all`: every field, unless the words of the command choose others.
+///
+/// Errors: a sentence with the unknown field and the known ones.
+tl::expected<Columns, std::string> columns_of(const CtlAction& action, CtlObject object,
+                                              const std::vector<CtlJson>& rows, bool all) {
+  Columns columns = usual_columns(action, object, rows, all || action.all_fields);
+  bool chosen = false;
+  for (const std::string& word : action.fields) {
+    // The first one takes the place of the usual ones; "a b" is "a,b".
+    if (!changes_columns(word) && !std::exchange(chosen, true)) columns.clear();
+    if (std::string wrong = apply_word(object, word, columns); !wrong.empty()) {
+      return tl::unexpected(wrong);
+    }
+  }
+  if (columns.empty()) return tl::unexpected(std::string{"no field is left to show"});
+  return columns;
+}
+
+// ---- Values -------------------------------------------------------------------------------------
+
+double power_of(char unit) {
+  double bytes = 1;
+  for (std::size_t i = kCtlUnits.find(unit); i > 0; --i) bytes *= 1024;
+  return bytes;
+}
+
+/// At most two digits behind the point, and no zeros at the end.
+std::string short_number(double value) {
+  std::array<char, 64> text{};
+  std::snprintf(text.data(), text.size(), "%.2f", value);
+  std::string number = text.data();
+  number.erase(number.find_last_not_of('0') + 1);
+  if (number.ends_with('.')) number.pop_back();
+  return number;
+}
+
+std::string human_size(double bytes) {
+  std::size_t unit = 0;
+  for (; bytes >= 1024 && unit + 1 < kCtlUnits.size(); ++unit) bytes /= 1024;
+  return short_number(bytes) + kCtlUnits[unit];
+}
+
+/// With blanks between them.
+std::string names_of_paths(const CtlJson& paths, const char* unknown) {
+  std::string names;
+  for (const CtlJson& path : paths) {
+    if (!path["pathname"].is_string()) continue;
+    names += (names.empty() ? "" : " ") + readable_text(path["pathname"].get<std::string>());
+  }
+  return names.empty() ? unknown : names;
+}
+
+/// The value in the unit of the command.
+CtlJson value_of(const CtlAction& action, const CtlField& field, const CtlJson& row) {
+  const CtlJson& value = row[std::string{field.name}];
+  if (field.kind != CtlKind::bytes || !value.is_number() || action.unit == '\0') return value;
+  const double size = value.get<double>() / power_of(action.unit);
+  return size == static_cast<double>(static_cast<std::uint64_t>(size))
+             ? CtlJson(static_cast<std::uint64_t>(size))
+             : CtlJson(size);
+}
+
+/// The same as text, with `unknown` for null.
+std::string text_in(const CtlAction& action, const CtlField& field, const CtlJson& row,
+                    const char* unknown) {
+  const CtlJson value = value_of(action, field, row);
+  if (value.is_null()) return unknown;
+  if (field.kind == CtlKind::paths) return names_of_paths(value, unknown);
+  if (value.is_number_float()) return short_number(value.get<double>());
+  const bool for_people = action.format == CtlFormat::table && action.unit == '\0';
+  if (for_people && field.kind == CtlKind::bytes && value.is_number()) {
+    return human_size(value.get<double>());
+  }
+  const std::string text =
+      readable_text(value.is_string() ? value.get<std::string>() : value.dump());
+  return text.empty() ? unknown : text;
+}
+
+// ---- Rows for programs --------------------------------------------------------------------------
+
+/// Source: RFC 4180.
+std::string csv_cell(const std::string& text) {
+  if (text.find_first_of(",\"") == std::string::npos) return text;
+  std::string quoted = "\"";
+  for (const char c : text) quoted += c == '"' ? "\"\"" : std::string{c};
+  return quoted + '"';
+}
+
+std::string csv_line(const std::vector<std::string>& cells) {
+  std::string line;
+  for (const std::string& cell : cells)
+    line += (&cell == &cells.front() ? "" : ",") + csv_cell(cell);
+  return line + '\n';
+}
+
+std::string xml_text(const std::string& text) {
+  std::string escaped;
+  for (const char c : text) {
+    escaped += c == '<' ? "&lt;" : c == '>' ? "&gt;" : c == '&' ? "&amp;" : std::string{c};
+  }
+  return escaped;
+}
+
+std::vector<std::string> names_of(const Columns& columns) {
+  std::vector<std::string> names;
+  for (const CtlField& column : columns) names.emplace_back(column.name);
+  return names;
+}
+
+std::vector<std::vector<std::string>> texts_of(const CtlAction& action, const Columns& columns,
+                                               const std::vector<CtlJson>& list) {
+  std::vector<std::vector<std::string>> rows;
+  for (const CtlJson& row : list) {
+    std::vector<std::string>& texts = rows.emplace_back();
+    for (const CtlField& column : columns) texts.push_back(text_in(action, column, row, ""));
+  }
+  return rows;
+}
+
+CtlJson objects_of(const CtlAction& action, const Columns& columns,
+                   const std::vector<CtlJson>& list);
+
+/// The paths of a session, as a list of paths has them.
+CtlJson paths_in(const CtlAction& action, const CtlJson& paths) {
+  CtlAction of_paths = action;
+  of_paths.fields.clear();
+  const std::vector<CtlJson> list{paths.begin(), paths.end()};
+  const auto columns = columns_of(of_paths, CtlObject::path, list, /*all=*/false);
+  return columns ? objects_of(of_paths, *columns, list) : CtlJson::array();
+}
+
+CtlJson objects_of(const CtlAction& action, const Columns& columns,
+                   const std::vector<CtlJson>& list) {
+  CtlJson objects = CtlJson::array();
+  for (const CtlJson& row : list) {
+    CtlJson& object = objects.emplace_back();
+    for (const CtlField& column : columns) {
+      CtlJson value = value_of(action, column, row);
+      const bool nested = column.kind == CtlKind::paths && value.is_array();
+      object[std::string{column.name}] = nested ? paths_in(action, value) : std::move(value);
+    }
+  }
+  return objects;
+}
+
+std::string json_of(const CtlAction& action, CtlObject object, const Columns& columns,
+                    const std::vector<CtlJson>& list) {
+  const CtlJson all{{std::string{name_of(object)} + 's', objects_of(action, columns, list)}};
+  return readable_json(all.dump(2, ' ', false, CtlJson::error_handler_t::replace)) + "\n";
+}
+
+/// The rows in the format of the command, which must be one for programs.
+std::string for_programs(const CtlAction& action, CtlObject object, const Columns& columns,
+                         const std::vector<CtlJson>& list) {
+  if (action.format == CtlFormat::csv) {
+    return csv_table(action.headers ? names_of(columns) : std::vector<std::string>{},
+                     texts_of(action, columns, list));
+  }
+  if (action.format == CtlFormat::xml) {
+    return xml_table(name_of(object), names_of(columns), texts_of(action, columns, list));
+  }
+  return json_of(action, object, columns, list);
+}
 
 // ---- Tables -------------------------------------------------------------------------------------
 
@@ -245,6 +520,26 @@ tl::expected<std::string, std::string> showing(const CtlAction& action,
   if (!columns) return tl::unexpected(columns.error());
   return action.format == CtlFormat::table ? cards_of(action, *columns, list)
                                            : for_programs(action, *object, *columns, list);
+}
+
+std::string csv_table(const std::vector<std::string>& names,
+                      const std::vector<std::vector<std::string>>& rows) {
+  std::string text = names.empty() ? "" : csv_line(names);
+  for (const std::vector<std::string>& row : rows) text += csv_line(row);
+  return text;
+}
+
+std::string xml_table(const std::string& name, const std::vector<std::string>& names,
+                      const std::vector<std::vector<std::string>>& rows) {
+  std::string text = "<" + name + "s>\n";
+  for (const std::vector<std::string>& row : rows) {
+    text += "  <" + name + ">\n";
+    for (std::size_t i = 0; i < names.size(); ++i) {
+      text += "    <" + names[i] + ">" + xml_text(row[i]) + "</" + names[i] + ">\n";
+    }
+    text += "  </" + name + ">\n";
+  }
+  return text + "</" + name + "s>\n";
 }
 
 }  // namespace rnbd

@@ -4,6 +4,7 @@
 
 #include <string>
 #include <tl/expected.hpp>
+#include <vector>
 
 #include "bridge/ctl/inventory.hpp"
 #include "bridge/ctl/words.hpp"
@@ -24,5 +25,12 @@ tl::expected<std::string, std::string> showing(const CtlAction& action,
 
 /// Whether `show` finds the device by this name.
 bool is_device_named(const CtlJson& row, const std::string& name);
+
+/// A line of names, unless there are none, and a line for each row of texts.
+std::string csv_table(const std::vector<std::string>& names,
+                      const std::vector<std::vector<std::string>>& rows);
+/// An element for each row, inside an element with the same name in the plural.
+std::string xml_table(const std::string& name, const std::vector<std::string>& names,
+                      const std::vector<std::vector<std::string>>& rows);
 
 }  // namespace rnbd

@@ -9,7 +9,10 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <cmath>
 #include <exception>
+#include <functional>
+#include <initializer_list>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <thread>
@@ -25,9 +28,6 @@
 #include "bridge/ctl/keys.hpp"
 #include "bridge/ctl/output.hpp"
 #include "bridge/ctl/program_words.hpp"
-#include "bridge/ctl/programs.hpp"
-#include "bridge/ctl/top.hpp"
-#include "bridge/ctl/view.hpp"
 #include "bridge/ctl/words.hpp"
 #include "bridge/daemon/cli.hpp"
 #include "bridge/daemon/process.hpp"
@@ -35,6 +35,9 @@
 
 namespace rnbd {
 namespace {
+
+using Json = nlohmann::ordered_json;
+using std::chrono::steady_clock;
 
 constexpr const char* kDescription =
     "rnbd-ctl - map disks, and show and change what running rnbdkit programs do\n"
@@ -85,6 +88,12 @@ Exit status: 0, done; 1, not done, and standard error says why; 2, a wrong comma
 
 rnbd-ctl(8) explains everything.)";
 
+struct TopOptions {
+  double interval = 1;  ///< seconds
+  bool once = false;    ///< ends after one interval
+  bool json = false;    ///< a line of JSON per interval
+};
+
 struct Invocation {
   std::string socket;
   std::vector<std::string> words;
@@ -92,6 +101,113 @@ struct Invocation {
   bool watch = false;
   TopOptions top = {};
 };
+
+// ---- top ----------------------------------------------------------------------------------------
+
+constexpr double kMega = 1e6, kMicrosecond = 1e3;  ///< bytes; nanoseconds
+
+double number_of(const Json& object, const std::string& name) {
+  const auto found = object.find(name);
+  return found != object.end() && found->is_number() ? found->get<double>() : 0;
+}
+
+/// Null: there is none.
+Json field(const Json& object, const char* name) {
+  const auto found = object.find(name);
+  return found != object.end() ? *found : Json{};
+}
+
+double rounded(double value) { return std::round(value * 10) / 10; }
+
+double increase(const Json& before, const Json& after, const std::string& name) {
+  const double now = number_of(after, name);
+  const double then = number_of(before, name);
+  return now >= then ? now - then : now;
+}
+
+/// The object of a list that is about the same thing.
+Json same_in(const Json& list, const Json& object, std::initializer_list<const char*> keys) {
+  for (const Json& each : list) {
+    if (std::ranges::all_of(
+            keys, [&](const char* key) { return field(each, key) == field(object, key); }))
+      return each;
+  }
+  return Json::object();
+}
+
+/// The mean of those that were timed; null: there were none.
+Json mean_latency(const Json& before, const Json& after, const std::string& operation) {
+  const double timed = increase(before, after, operation + "_timed");
+  if (timed <= 0) return nullptr;
+  return rounded(increase(before, after, operation + "_timed_ns") / timed / kMicrosecond);
+}
+
+/// The rates between two answers to `counters`, which are `seconds` > 0 apart: an object with the
+/// lists `devices` and `paths`. A counter that went back has started from 0.
+Json rates_between(const Json& before, const Json& after, double seconds) {
+  Json rates{{"devices", Json::array()}, {"paths", Json::array()}};
+  for (const Json& device : after["devices"]) {
+    const Json then = same_in(before["devices"], device, {"device"});
+    const auto rate = [&](const char* name, double unit) {
+      return rounded(increase(then, device, name) / seconds / unit);
+    };
+    rates["devices"].push_back({{"device", field(device, "device")},
+                                {"r/s", rate("read_ops", 1)},
+                                {"w/s", rate("write_ops", 1)},
+                                {"other/s", rate("other_ops", 1)},
+                                {"rMB/s", rate("read_bytes", kMega)},
+                                {"wMB/s", rate("write_bytes", kMega)},
+                                {"r_await_us", mean_latency(then, device, "read")},
+                                {"w_await_us", mean_latency(then, device, "write")},
+                                {"in_flight", number_of(device, "in_flight")},
+                                {"errors/s", rate("errors", 1)}});
+  }
+  for (const Json& path : after["paths"]) {
+    const Json then = same_in(before["paths"], path, {"path", "session"});
+    rates["paths"].push_back({{"path", field(path, "path")},
+                              {"session", field(path, "session")},
+                              {"state", field(path, "state")},
+                              {"req/s", rounded(increase(then, path, "requests") / seconds)},
+                              {"in_flight", number_of(path, "in_flight")},
+                              {"latency_us", field(path, "latency_us")}});
+  }
+  return rates;
+}
+
+/// Shows the rates until the program does not answer. Returns the exit status.
+int run_top(const TopOptions& options,
+            const std::function<tl::expected<std::string, std::string>()>& counters) {
+  const bool on_terminal = ::isatty(STDOUT_FILENO) == 1 && !options.once && !options.json;
+  Json before;
+  steady_clock::time_point then;
+  for (;;) {
+    const auto answer = counters();
+    const auto now = steady_clock::now();
+    if (!answer) {
+      complain(answer.error());
+      return 1;
+    }
+    Json after = parse_answer(*answer);
+    if (!after.is_object() || !after.contains("devices") || !after.contains("paths")) {
+      complain(readable_text(after.contains("message") ? message_of(after) : "no counters"));
+      return 1;
+    }
+    if (!before.is_null()) {
+      const std::chrono::duration<double> passed = now - then;
+      const Json rates = rates_between(before, after, std::max(passed.count(), 1e-3));
+      if (on_terminal) clear_terminal();
+      say(options.json ? readable_json(rates.dump()) + '\n' : readable(rates));
+      if (!options.json && !on_terminal && !options.once) say("\n");
+      if (!is_written()) return 1;
+      if (options.once) return 0;
+    }
+    before = std::move(after);
+    then = now;
+    std::this_thread::sleep_for(std::chrono::duration<double>(options.interval));
+  }
+}
+
+// ---- Commands of one program --------------------------------------------------------------------
 
 /// Tells what kept the program from answering, as an answer of its own would be told.
 int fail(const Invocation& invocation, int error, const std::string& text) {

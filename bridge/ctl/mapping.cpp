@@ -3,12 +3,15 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <fstream>
 #include <sstream>
 
 #include "bridge/client/uri.hpp"
 
 namespace rnbd {
 namespace {
+
+namespace fs = std::filesystem;
 
 template <class Value>
 using OrSentence = tl::expected<Value, std::string>;
@@ -107,6 +110,16 @@ std::pair<std::string, std::string> assignment_in(const std::string& line) {
   return {line.substr(0, equals), value};
 }
 
+std::vector<std::string> files_of(const std::string& root, const std::string& name) {
+  std::vector<std::string> files;
+  std::error_code ignored;
+  for (const bool persist : {false, true}) {
+    const std::string path = path_of_mapping(root, name, persist);
+    if (fs::exists(path, ignored)) files.push_back(path);
+  }
+  return files;
+}
+
 }  // namespace
 
 std::string complaint_about_mapping_name(const std::string& name) {
@@ -179,7 +192,6 @@ std::string path_of_mapping(const std::string& root, const std::string& name, bo
 }
 
 std::set<std::string> names_of_mapping_files(const std::string& root, bool persist) {
-  namespace fs = std::filesystem;
   std::set<std::string> names;
   const fs::path folder = fs::path{path_of_mapping(root, "x", persist)}.parent_path();
   std::error_code error;
@@ -187,6 +199,34 @@ std::set<std::string> names_of_mapping_files(const std::string& root, bool persi
     if (entry.path().extension() == ".conf") names.insert(entry.path().stem());
   }
   return names;
+}
+
+std::optional<KernelDevice> device_called(const std::string& root, const std::string& name) {
+  const auto devices = find_kernel_devices(root);
+  const auto found = std::ranges::find(devices, name, &KernelDevice::name);
+  return found != devices.end() ? std::optional{*found} : std::nullopt;
+}
+
+FoundMapping find_mapping(const std::string& root, const std::string& word) {
+  const std::string name = word.starts_with("/dev/") ? word.substr(5) : word;
+  FoundMapping found{name, find_kernel_device(root, name), {}};
+  if (found.device) {
+    found.name = found.device->name;
+  } else {
+    found.device = device_called(root, name);
+  }
+  found.files = files_of(root, found.name);
+  return found;
+}
+
+tl::expected<Mapping, std::string> mapping_in(const FoundMapping& found) {
+  if (found.files.empty()) {
+    return tl::unexpected("there is no file of the mapping " + found.name +
+                          "; rnbd-ctl did not make it");
+  }
+  std::stringstream text;
+  text << std::ifstream{found.files.back()}.rdbuf();
+  return read_mapping(found.name, text.str());
 }
 
 }  // namespace rnbd

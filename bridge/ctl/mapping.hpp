@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A request to map a server's device as a disk of this machine, and the file that keeps it.
+// A request to map a server's device as a disk of this machine, the file that keeps it, and the
+// mappings that are found here.
 #pragma once
 
+#include <optional>
 #include <set>
 #include <string>
 #include <tl/expected.hpp>
 #include <vector>
 
+#include "bridge/ctl/kernel_devices.hpp"
 #include "bridge/ctl/words.hpp"
 
 namespace rnbd {
@@ -43,5 +46,23 @@ std::string path_of_mapping(const std::string& root, const std::string& name, bo
 
 /// The mappings that have such a file.
 std::set<std::string> names_of_mapping_files(const std::string& root, bool persist);
+
+/// A present or past mapping; parts of it may be missing.
+struct FoundMapping {
+  std::string name;
+  std::optional<KernelDevice> device;
+  std::vector<std::string> files;  ///< in /run, in /etc
+};
+
+/// Finds a mapping by its name, or by nbdN or /dev/nbdN.
+FoundMapping find_mapping(const std::string& root, const std::string& word);
+
+/// The kernel's device of the mapping of this name.
+std::optional<KernelDevice> device_called(const std::string& root, const std::string& name);
+
+/// The request in its file.
+///
+/// Errors: a sentence if there is no file, or it cannot be read.
+tl::expected<Mapping, std::string> mapping_in(const FoundMapping& found);
 
 }  // namespace rnbd

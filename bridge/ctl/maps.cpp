@@ -5,6 +5,7 @@
 #include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <future>
 #include <memory>
 #include <set>
 #include <thread>
@@ -13,15 +14,15 @@
 
 #include "bridge/backend/specification.hpp"
 #include "bridge/client/uri.hpp"
-#include "bridge/ctl/device_link.hpp"
 #include "bridge/ctl/dialog.hpp"
-#include "bridge/ctl/found_mapping.hpp"
 #include "bridge/ctl/fstab.hpp"
-#include "bridge/ctl/outcome.hpp"
+#include "bridge/ctl/hidden.hpp"
+#include "bridge/ctl/kernel_devices.hpp"
+#include "bridge/ctl/mapping.hpp"
 #include "bridge/ctl/output.hpp"
-#include "bridge/ctl/programs.hpp"
 #include "bridge/ctl/reports.hpp"
-#include "bridge/ctl/steer.hpp"
+#include "bridge/ctl/steering.hpp"
+#include "bridge/ctl/supervisor.hpp"
 #include "bridge/ctl/whole_file.hpp"
 
 namespace rnbd {
@@ -30,6 +31,10 @@ namespace {
 namespace fs = std::filesystem;
 using std::chrono::steady_clock;
 
+constexpr std::chrono::seconds kTimeToDisconnect{10};
+constexpr std::chrono::seconds kTimeToTell{2};
+constexpr std::chrono::seconds kTimeForUdev{5};
+constexpr std::chrono::milliseconds kLookForItsEnd{50};
 /// udev tells of a new disk within a second or two.
 constexpr double kTimeForLink = 5;  ///< seconds
 /// A bridge learns a size within seconds, and tells the kernel when requests flow.
@@ -60,6 +65,114 @@ std::string remove_mapping_files(const std::vector<std::string>& paths) {
     if (error) return path + ": " + error.message();
   }
   return "";
+}
+
+// ---- Disks of the kernel ------------------------------------------------------------------------
+
+bool await_gone(const std::string& root, const std::string& device) {
+  const auto limit = steady_clock::now() + kTimeToDisconnect;
+  while (find_kernel_device(root, device)) {
+    if (steady_clock::now() >= limit) return false;
+    std::this_thread::sleep_for(kLookForItsEnd);
+  }
+  return true;
+}
+
+/// Waits while udev alone looks at the disk, as it does when that has just been mapped.
+void let_udev_look(const std::string& root, const std::string& device) {
+  const auto limit = steady_clock::now() + kTimeForUdev;
+  while (is_only_udev(openers_of(root, device)) && steady_clock::now() < limit)
+    std::this_thread::sleep_for(kLookForItsEnd);
+}
+
+/// With or without a bridge that works. "" or the obstacle.
+std::string take_from_kernel(const std::string& root, const FoundMapping& found) {
+  if (!found.device || !find_kernel_device(root, found.device->device)) return "";
+  if (!root.empty()) return found.device->device + ": not a device of this machine's kernel";
+  return disconnect_kernel_device(found.device->device);
+}
+
+/// "" or the obstacle. The kernel tells the bridge that the disk is removed. One that reads nothing
+/// any more holds that up, and all generic netlink of the machine with it, until it is killed.
+std::string take_by_force(const std::string& root, const FoundMapping& found,
+                          Supervisor& supervisor) {
+  std::packaged_task<std::string()> task{[=] { return take_from_kernel(root, found); }};
+  auto taken = task.get_future();
+  std::thread{std::move(task)}.detach();
+  if (taken.wait_for(kTimeToTell) == std::future_status::ready) return taken.get();
+  supervisor.kill(found.name);
+  if (taken.wait_for(kTimeToDisconnect) == std::future_status::ready) return taken.get();
+  return "the kernel cannot tell the bridge of " + found.device->device +
+         " that its disk goes, because that reads nothing any more; kill that process";
+}
+
+/// "mounted at /mnt, open in 123 (dd)"
+std::string users_of(const std::string& root, const std::string& device) {
+  std::string list;
+  for (const std::string& opener : openers_of(root, device)) {
+    list += (list.empty() ? "" : ", ") + opener;
+  }
+  return list;
+}
+
+bool is_there(const FoundMapping& found, const Supervisor& supervisor) {
+  return found.device || !found.files.empty() || supervisor.runs(found.name);
+}
+
+/// "", or why a disk of the kernel cannot be served again, and how it goes: it has no bridge, nor a
+/// file that would start one.
+std::string story_of_leftover(const std::string& root, const FoundMapping& found,
+                              const Supervisor& supervisor) {
+  if (!found.device || !found.files.empty() || supervisor.runs(found.name)) return "";
+  for (const CtlProgram& program : find_programs(root)) {
+    std::string trouble;  // one that hangs runs
+    if (program.name != found.name) continue;
+    if (!ask_program(program.socket, "status", trouble).is_null() || !trouble.empty()) return "";
+  }
+  const std::string users = users_of(root, found.device->device);
+  return found.device->device + " is left of '" + found.name +
+         "', without a bridge and without a mapping, as after unmap --force; " +
+         (users.empty() ? "`rnbd-ctl unmap " + found.name + "` takes it away"
+                        : "it goes when nobody uses it: " + users);
+}
+
+std::string nothing_named(const std::string& word) {
+  return "nothing is mapped as '" + word + "'; `rnbd-ctl client list` tells what is";
+}
+
+/// "" or the users of its device.
+std::string complaint_about_openers(const std::string& root, const FoundMapping& found) {
+  if (!found.device) return "";
+  let_udev_look(root, found.device->device);
+  const std::string list = users_of(root, found.device->device);
+  if (list.empty()) return "";
+  return found.device->device + " is used: " + list +
+         "; end that first, or write --force, and it gets EIO";
+}
+
+/// "" or the users that keep the name of a disk that was taken away by force.
+std::string warning_about_users(const std::string& root, const FoundMapping& found) {
+  if (!found.device || !find_kernel_device(root, found.device->device)) return "";
+  const std::string users = users_of(root, found.device->device);
+  if (users.empty()) return "";
+  return found.device->device + " is cut off, and its users get EIO: " + users +
+         "; the kernel keeps its name until that ends, so unmount it";
+}
+
+/// Ends its bridge and disconnects its device. Without `force` it refuses while the device is in
+/// use. Returns "" or the obstacle.
+std::string take_away(const std::string& root, const FoundMapping& found, Supervisor& supervisor,
+                      bool force) {
+  std::string wrong = force ? "" : complaint_about_openers(root, found);
+  // Requests end first: a bridge without a server waits for them.
+  if (wrong.empty() && force && root.empty()) wrong = take_by_force(root, found, supervisor);
+  if (wrong.empty()) wrong = supervisor.stop(found.name, force);
+  if (wrong.empty()) wrong = take_from_kernel(root, found);
+  // While the device is open, the kernel keeps its name, without a disk behind it.
+  if (wrong.empty() && found.device && !force && !await_gone(root, found.device->device)) {
+    wrong = found.device->device + " is still there: somebody has opened it meanwhile";
+  }
+  return wrong;
 }
 
 // ---- map ----------------------------------------------------------------------------------------
@@ -237,8 +350,6 @@ tl::expected<std::uint64_t, std::string> wanted_size(const CtlAction& action,
   if (!size) return tl::unexpected(size.error().text);
   return *size;
 }
-
-// ---- recover ------------------------------------------------------------------------------------
 
 }  // namespace
 

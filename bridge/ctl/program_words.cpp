@@ -3,8 +3,6 @@
 
 #include <algorithm>
 
-#include "bridge/ctl/word_tables.hpp"
-
 namespace rnbd {
 namespace {
 
@@ -61,7 +59,7 @@ std::string lines_of_words(CtlSide side, CtlSide words_of) {
   std::string text;
   for (const ProgramWord& word : kProgramWords) {
     if (word.side == words_of && is_of(word, side))
-      text += ctl_words::two_columns(form_of_word(word), word.help);
+      text += two_columns(form_of_word(word), word.help);
   }
   return text;
 }
@@ -84,6 +82,13 @@ std::string forms_of(const std::string& command, CtlSide side) {
 }
 
 }  // namespace
+
+std::string two_columns(std::string_view left, std::string_view right) {
+  constexpr std::size_t kWidth = 12;
+  std::string line = "  " + std::string{left};
+  line += left.size() > kWidth ? "\n      " : std::string(kWidth + 2 - left.size(), ' ');
+  return line + std::string{right} + "\n";
+}
 
 std::span<const ProgramWord> program_words() { return kProgramWords; }
 

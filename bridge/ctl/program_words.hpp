@@ -21,6 +21,8 @@ struct ProgramWord {
 };
 std::span<const ProgramWord> program_words();
 
+/// A line of a help. A long left side has a line of its own.
+std::string two_columns(std::string_view left, std::string_view right);
 /// A line for each command, with a title.
 std::string help_on_program_words(CtlSide side);
 /// The help that the words behind rnbd-ctl ask for: `server reload --help`, `disk0 status -h`,

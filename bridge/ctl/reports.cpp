@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "bridge/ctl/dialog.hpp"
-#include "bridge/ctl/outcome.hpp"
+#include "bridge/ctl/output.hpp"
 #include "bridge/protocol/printable.hpp"
 
 namespace rnbd {
@@ -109,20 +109,6 @@ CtlReports ask_all(const std::string& root, const CtlAsking& how) {
     }
   }
   return reports;
-}
-
-void add_complaints(const std::vector<std::string>& sentences, CtlOutcome& outcome) {
-  for (const std::string& sentence : sentences) {
-    outcome.status = 1;
-    outcome.error += (outcome.error.empty() ? "" : "\nrnbd-ctl: ") + readable_text(sentence);
-  }
-}
-
-std::string in_seconds(double seconds) {
-  std::string text = std::to_string(seconds);
-  text.erase(text.find_last_not_of('0') + 1);
-  if (text.ends_with('.') || text.ends_with(',')) text.pop_back();
-  return text + " s";
 }
 
 }  // namespace rnbd

@@ -9,7 +9,6 @@
 
 #include "bridge/ctl/hidden.hpp"
 #include "bridge/ctl/inventory.hpp"
-#include "bridge/ctl/programs.hpp"
 
 namespace rnbd {
 

@@ -3,11 +3,21 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
+#include <chrono>
 #include <functional>
+#include <initializer_list>
+#include <string_view>
+#include <thread>
 #include <utility>
+#include <vector>
 
 #include "bridge/client/uri.hpp"
+#include "bridge/ctl/dialog.hpp"
+#include "bridge/ctl/kernel_devices.hpp"
+#include "bridge/ctl/output.hpp"
 #include "bridge/ctl/reports.hpp"
+#include "bridge/protocol/printable.hpp"
 #include "rdma/path_list.hpp"
 
 namespace rnbd {
@@ -309,6 +319,174 @@ class Planner {
   const std::vector<KernelDevice>& kernel_devices_;
 };
 
+/// A word behind the first one, if that is one of these.
+std::string path_told_by(const CtlStep& step, std::initializer_list<std::string_view> commands) {
+  const std::size_t blank = std::min(step.line.find(' '), step.line.size());
+  const bool told =
+      std::ranges::find(commands, std::string_view{step.line}.substr(0, blank)) != commands.end();
+  return told ? step.line.substr(std::min(blank + 1, step.line.size())) : "";
+}
+
+std::string said_in(const CtlJson& object, const char* name) {
+  const auto found = object.find(name);
+  return found != object.end() && found->is_string() ? found->get<std::string>() : "";
+}
+
+/// Without a preference, which an address may tell or not.
+std::string without_preference(const std::string& path) {
+  return path.substr(0, std::min(path.find(','), path.size()));
+}
+
+const CtlJson& things_in(const CtlJson& status, const char* kind) {
+  static const CtlJson none = CtlJson::array();
+  const auto found = status.find(kind);
+  return found != status.end() && found->is_array() ? *found : none;
+}
+
+const CtlJson& paths_in(const CtlJson& status) { return things_in(status, "paths"); }
+
+const CtlReport* report_of(const CtlStep& step, const std::vector<CtlReport>& reports) {
+  const auto its = std::ranges::find_if(
+      reports, [&](const CtlReport& report) { return report.program.socket == step.socket; });
+  return its != reports.end() ? &*its : nullptr;
+}
+
+/// Devices that a session at a server may have written to: "disk0, disk1".
+std::string written_by(const std::string& session, const CtlReport& report) {
+  std::string text;
+  for (const CtlJson& device : things_in(report.status, "devices")) {
+    const std::string access = said_in(device, "access_mode");
+    const bool reads = access == "ro" || access == "unclaimed";
+    if (said_in(device, "session") != session || reads) continue;
+    text += (text.empty() ? "" : ", ") + said_in(device, "device");
+  }
+  return text;
+}
+
+/// "rnbd-ctl server readmit host1" for each client that is out by this answer.
+std::string lets_in_again(const CtlJson& answer, const std::string& program) {
+  std::string text;
+  for (const CtlJson& out : things_in(answer, "evicted")) {
+    text +=
+        (text.empty() ? "" : " and ") + ("rnbd-ctl " + program) + ' ' + said_in(out, "let_in_by");
+  }
+  return text;
+}
+
+std::string told_of_eviction(std::string session, const CtlReport& report, const CtlJson& answer) {
+  constexpr std::string_view kForce = " --force";
+  if (session.ends_with(kForce)) session.resize(session.size() - kForce.size());
+  const std::string written = written_by(session, report);
+  std::string text = "session " + session + ": ended";
+  if (!written.empty()) text += "; its users of " + written + " get EIO until they open it anew";
+  const std::string command = lets_in_again(answer, report.program.name);
+  if (command.empty()) return text + "; its client may open it anew";
+  return text + "; its client opens nothing here until you write " + command;
+}
+
+using std::chrono::steady_clock;
+
+constexpr double kUsualWait = 5, kLongestWait = 3600;  ///< seconds
+constexpr std::chrono::milliseconds kLookAtPathEvery{100};
+
+/// The program's answer. Errors: the obstacle.
+tl::expected<CtlJson, std::string> take(const CtlStep& step) {
+  const auto answer = ask_control_socket(step.socket, step.line);
+  if (!answer) return tl::unexpected(step.socket + ": " + answer.error().text);
+  CtlJson json = parse_answer(*answer);
+  if (json.is_null()) {
+    return tl::unexpected(step.socket + " does not answer as a control socket does");
+  }
+  if (json.contains("error")) return tl::unexpected(message_of(json));
+  return json;
+}
+
+// ---- Who would be cut off -----------------------------------------------------------------------
+
+/// "disk0 is /dev/nbd0, mounted at /mnt", "disk1 is open for 2 NBD clients"; "": nobody uses it.
+std::string use_of(const std::string& root, const CtlJson& device) {
+  const std::string name = device["mapping_path"].is_string() ? device["mapping_path"] : "";
+  if (device["devname"].is_string()) {
+    const std::string kernel = device["devname"];
+    std::string text = name + " is /dev/" + kernel;
+    for (const std::string& opener : openers_of(root, kernel)) text += ", " + opener;
+    return text;
+  }
+  const CtlJson& users = device["users"];
+  if (!users.is_number_unsigned() || users == 0U) return "";
+  return name + " is open for " + users.dump() + (users == 1U ? " NBD client" : " NBD clients");
+}
+
+/// "" or who uses sessions that would have no path any more.
+std::string complaint_about_users(const std::string& root, const std::vector<CtlReport>& cut_off) {
+  const auto kernel_devices = find_kernel_devices(root);
+  std::string text;
+  for (const CtlReport& report : cut_off) {
+    for (const CtlJson& device :
+         take_inventory({report}, kernel_devices, CtlSide::client).devices) {
+      if (device["program"] != report.program.name) continue;  // a disk of somebody else
+      const std::string use = use_of(root, device);
+      if (!use.empty()) text += (text.empty() ? "" : "; ") + use;
+    }
+  }
+  if (text.empty()) return "";
+  return "no path would be left for what is in use: " + readable_text(text) +
+         "; end that first, or write --force: then its requests wait until `rnbd-ctl reconnect`, "
+         "and fail after no-path-timeout";
+}
+
+/// Others say what they connect.
+bool takes_away(CtlVerb verb) {
+  return verb == CtlVerb::remove || verb == CtlVerb::disconnect || verb == CtlVerb::close;
+}
+
+// ---- What comes of it ---------------------------------------------------------------------------
+
+std::string name_of(const CtlAwaited& path) {
+  return readable_text("path " + path.path + " of session " + path.session);
+}
+
+CtlPathNews look_at(const CtlAwaited& path) {
+  std::string trouble;
+  const CtlJson status = ask_program(path.socket, "status", trouble);
+  return status.is_null() ? CtlPathNews{CtlProgress::gone, trouble}
+                          : news_of_path(status, path.path);
+}
+
+/// True: there is nothing more to wait for.
+bool has_ended(const CtlPathNews& news) { return news.progress != CtlProgress::under_way; }
+
+std::string failed(const CtlAwaited& path, const CtlPathNews& news) {
+  const std::string why = news.trouble.empty() ? "" : ": " + readable_text(news.trouble);
+  if (news.progress == CtlProgress::gone) return name_of(path) + " is gone" + why;
+  return name_of(path) + " is not connected yet" + why +
+         "; it is tried again, and `rnbd-ctl list paths` tells how far it is";
+}
+
+/// Until all are connected, or the time is over.
+CtlOutcome await(const std::vector<CtlAwaited>& paths, double seconds) {
+  CtlOutcome outcome;
+  for (const CtlAwaited& path : paths) say(name_of(path) + ": connecting\n");
+  if (seconds <= 0 || !is_written()) return outcome;
+  const auto limit = steady_clock::now() + std::chrono::duration<double>(seconds);
+  for (const CtlAwaited& path : paths) {
+    CtlPathNews news = look_at(path);
+    while (!has_ended(news) && steady_clock::now() < limit) {
+      std::this_thread::sleep_for(kLookAtPathEvery);
+      news = look_at(path);
+    }
+    if (news.progress == CtlProgress::connected) {
+      outcome.out += name_of(path) + ": connected\n";
+    } else if (news.progress == CtlProgress::idle && news.trouble.empty()) {
+      outcome.out += name_of(path) + ": idle, it connects when somebody opens a device\n";
+    } else {
+      outcome.status = 1;
+      outcome.error += (outcome.error.empty() ? "" : "\nrnbd-ctl: ") + failed(path, news);
+    }
+  }
+  return outcome;
+}
+
 }  // namespace
 
 tl::expected<std::vector<CtlStep>, std::string> steps_of(
@@ -324,6 +502,152 @@ std::vector<std::string> programs_of_session(const std::string& session,
                           [&](const Thing& thing) { return thing.text("sessname") == session; });
   for (const Thing& thing : its) names.push_back(thing.text("program"));
   return names;
+}
+
+std::string told_of(const CtlStep& step, const std::vector<CtlReport>& reports,
+                    const CtlJson& answer) {
+  const CtlReport* const report = report_of(step, reports);
+  if (report == nullptr) return "";
+  const std::string session = path_told_by(step, {"evict"});
+  if (!session.empty()) return told_of_eviction(session, *report, answer);
+  const bool at_server = report->status.contains("sessions");
+  const std::string removed = path_told_by(step, {"remove-path"});
+  const std::string closed = path_told_by(step, {"disconnect"});
+  if (removed.empty() && closed.empty()) return "";
+  const std::string name = said_in(report->status, "session");
+  const std::string path = removed.empty() ? closed : removed;
+  if (at_server) return "path " + path + ": closed; its client may connect it again by itself";
+  return "path " + path + " of session " + (name.empty() ? report->program.name : name) +
+         (removed.empty() ? ": out of service until reconnect or recover" : ": deleted");
+}
+
+std::vector<CtlAwaited> awaited_paths(const std::vector<CtlStep>& steps,
+                                      const std::vector<CtlReport>& reports) {
+  std::vector<CtlAwaited> awaited;
+  for (const CtlStep& step : steps) {
+    const std::string path = path_told_by(step, {"add-path", "reconnect"});
+    const auto its = std::ranges::find_if(
+        reports, [&](const CtlReport& report) { return report.program.socket == step.socket; });
+    if (path.empty() || its == reports.end()) continue;
+    const std::string session = said_in(its->status, "session");
+    awaited.push_back({step.socket, session.empty() ? its->program.name : session, path});
+  }
+  return awaited;
+}
+
+CtlPathNews news_of_path(const CtlJson& status, const std::string& path) {
+  for (const CtlJson& each : paths_in(status)) {
+    const std::string address = said_in(each, "address"), state = said_in(each, "state");
+    if (without_preference(address) != without_preference(path)) continue;
+    return {state == "connected" ? CtlProgress::connected
+            : state == "idle"    ? CtlProgress::idle
+                                 : CtlProgress::under_way,
+            said_in(each, "trouble")};
+  }
+  return {};
+}
+
+std::vector<CtlReport> cut_off_by(const std::vector<CtlStep>& steps,
+                                  const std::vector<CtlReport>& reports) {
+  std::vector<CtlReport> cut_off;
+  for (const CtlReport& report : reports) {
+    const auto is_taken = [&](const CtlJson& path) {
+      return std::ranges::any_of(steps, [&](const CtlStep& step) {
+        return step.socket == report.program.socket &&
+               path_told_by(step, {"disconnect"}) == said_in(path, "address");
+      });
+    };
+    const CtlJson& paths = paths_in(report.status);
+    const auto stays = [&](const CtlJson& path) {
+      return said_in(path, "state") == "connected" && !is_taken(path);
+    };
+    if (std::ranges::any_of(paths, is_taken) && std::ranges::none_of(paths, stays)) {
+      cut_off.push_back(report);
+    }
+  }
+  return cut_off;
+}
+
+std::vector<CtlJson> closed_devices(const std::string& name, const std::vector<CtlReport>& reports,
+                                    const std::vector<KernelDevice>& kernel_devices) {
+  std::vector<CtlJson> closed = take_inventory(reports, kernel_devices, CtlSide::client).devices;
+  std::erase_if(closed, [&](const CtlJson& row) {
+    const auto is_called = [&](const char* field) { return row[field] == name; };
+    const bool meant =
+        name == "all" || std::ranges::any_of(
+                             std::initializer_list<const char*>{
+                                 "program", "sessname", "mapping_path", "devname", "devpath"},
+                             is_called);
+    return !meant || row["state"] != "closed";
+  });
+  return closed;
+}
+
+std::string remedy_for_closed(const CtlJson& row) {
+  const std::string trouble = said_in(row, "trouble");
+  if (!row["devname"].is_string()) return trouble;
+  return trouble + "; unmount it, then write rnbd-ctl remap " + said_in(row, "program");
+}
+
+std::vector<std::string> told_of_closed(const std::vector<CtlJson>& rows) {
+  std::vector<std::string> sentences;
+  for (const CtlJson& row : rows) {
+    const bool of_kernel = row["devname"].is_string();
+    sentences.push_back(said_in(row, of_kernel ? "devname" : "mapping_path") +
+                        " is closed: " + remedy_for_closed(row) +
+                        (of_kernel ? "" : "; its NBD clients have to connect anew"));
+  }
+  return sentences;
+}
+
+std::vector<CtlReport> reports_of(const std::vector<CtlStep>& steps,
+                                  const std::vector<CtlReport>& reports) {
+  std::vector<CtlReport> its = reports;
+  std::erase_if(its, [&](const CtlReport& report) {
+    return std::ranges::find(steps, report.program.socket, &CtlStep::socket) == steps.end();
+  });
+  return its;
+}
+
+tl::expected<double, std::string> seconds_to_wait(const CtlAction& action, double usual) {
+  if (action.wait.empty()) return usual;
+  double seconds = 0;
+  const char* const end = action.wait.data() + action.wait.size();
+  const auto [read, error] = std::from_chars(action.wait.data(), end, seconds);
+  if (error == std::errc{} && read == end && seconds >= 0 && seconds <= kLongestWait)
+    return seconds;
+  return tl::unexpected("wait: '" + action.wait + "' is not a number of seconds from 0 to 3600");
+}
+
+CtlOutcome steer(const CtlAction& action) {
+  const auto patience = seconds_to_wait(action, kUsualWait);
+  if (!patience) return {2, "", patience.error()};
+  const CtlReports reports = ask_all(action.root);
+  for (const std::string& silent : reports.silent) complain(silent);
+  const auto steps = steps_of(action, reports.all, find_kernel_devices(action.root));
+  if (!steps) return {1, "", steps.error()};
+  if (action.verb == CtlVerb::disconnect && !action.force) {
+    const std::string users = complaint_about_users(action.root, cut_off_by(*steps, reports.all));
+    if (!users.empty()) return {1, "", users};
+  }
+  std::string told;
+  for (const CtlStep& step : *steps) {
+    // The first one that fails ends the rest.
+    const auto answer = take(step);
+    if (!answer) return {1, told, answer.error()};
+    const std::string news = takes_away(action.verb) ? told_of(step, reports.all, *answer) : "";
+    if (!news.empty()) told += readable_text(news) + "\n";
+  }
+  if (steps->empty()) return {0, "all paths are connected already\n", ""};
+  CtlOutcome outcome = await(awaited_paths(*steps, reports.all), *patience);
+  outcome.out = told + outcome.out;
+  if (action.verb == CtlVerb::reconnect) {
+    const auto now = reports_of(*steps, ask_all(action.root).all);
+    add_complaints(told_of_closed(closed_devices("all", now, find_kernel_devices(action.root))),
+                   outcome);
+  }
+  if (!reports.silent.empty()) outcome.status = 1;
+  return outcome;
 }
 
 }  // namespace rnbd

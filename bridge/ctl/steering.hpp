@@ -8,9 +8,19 @@
 #include <vector>
 
 #include "bridge/ctl/inventory.hpp"
+#include "bridge/ctl/output.hpp"
 #include "bridge/ctl/words.hpp"
 
 namespace rnbd {
+
+/// `add`, `delete`, `readd`, `disconnect`, `reconnect`, `recover` and `close`. Paths that are told
+/// to connect are waited for, and it fails if one of them does not.
+CtlOutcome steer(const CtlAction& action);
+
+/// The time that a command waits at most, in seconds; `usual` if it does not say.
+///
+/// Errors: a sentence about a word that is no time.
+tl::expected<double, std::string> seconds_to_wait(const CtlAction& action, double usual);
 
 /// A line for a control socket.
 struct CtlStep {

@@ -3,14 +3,179 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 
-#include "bridge/ctl/word_tables.hpp"
+#include "bridge/ctl/inventory.hpp"
+#include "bridge/ctl/kernel_devices.hpp"
+#include "bridge/ctl/program_words.hpp"
 #include "bridge/protocol/closest.hpp"
 
 namespace rnbd {
 namespace {
 
-using namespace ctl_words;
+// ---- Tables -------------------------------------------------------------------------------------
+
+struct SideWord {
+  std::string_view word;
+  CtlSide side;
+};
+constexpr SideWord kSides[] = {
+    {"client", CtlSide::client}, {"server", CtlSide::server}, {"both", CtlSide::both}};
+
+struct ObjectWord {
+  std::string_view word;
+  CtlObject object;
+};
+constexpr ObjectWord kObjects[] = {
+    {"devices", CtlObject::device},   {"device", CtlObject::device},
+    {"dev", CtlObject::device},       {"devs", CtlObject::device},
+    {"sessions", CtlObject::session}, {"session", CtlObject::session},
+    {"sess", CtlObject::session},     {"paths", CtlObject::path},
+    {"path", CtlObject::path}};
+
+/// Bits of what stands in front of a verb, or may stand there.
+constexpr std::uint32_t kClient = 1, kServer = 2, kDevice = 4, kSession = 8, kPath = 16,
+                        kAnything = kClient | kServer | kDevice | kSession | kPath;
+
+constexpr CtlVerbWord kVerbs[] = {
+    {"list", CtlVerb::list, 0, 0, kAnything, "[client|server] list [devices|sessions|paths]",
+     "What all running programs have, in one table."},
+    {"ls", CtlVerb::list, 0, 0, 0, "", ""},
+    {"show", CtlVerb::show, 1, 1, kAnything, "[client|server] show [device|session|path] NAME",
+     "All about one of them, also who has it open."},
+    {"check", CtlVerb::check, 0, 256, kClient | kServer, "[client|server] check [NAME...]",
+     "Whether all is well, for monitoring: exit status 0, 1, 2 or 3 as Nagios has it."},
+    {"map", CtlVerb::map, 1, 1, kClient | kDevice,
+     "map DEVICE from SERVER [PATH...] | map URI [PATH...]",
+     "Make a server's device a disk of this machine, /dev/nbdN."},
+    {"unmap", CtlVerb::unmap, 1, 1, kClient | kDevice, "unmap NAME|nbdN", "Take such a disk away."},
+    {"remap", CtlVerb::remap, 1, 1, kClient | kDevice | kSession,
+     "remap [device] NAME|nbdN | [session] SESSION",
+     "Take it away and map it anew; of a session all of its disks."},
+    {"resize", CtlVerb::resize, 1, 2, kClient | kDevice, "resize NAME|nbdN [SIZE]",
+     "Wait until the kernel has the size that the server has, or SIZE."},
+    {"add", CtlVerb::add, 2, 2, kClient | kPath,
+     "path add SESSION|DEVICE [SRC@]DST[:PORT][,preference=N]",
+     "Gives the session another path to its server."},
+    {"delete", CtlVerb::remove, 1, 2, kClient | kPath, "path delete [SESSION] PATH",
+     "A path goes for good; its requests go over others."},
+    {"remove", CtlVerb::remove, 1, 2, 0, "", ""},
+    {"del", CtlVerb::remove, 1, 2, 0, "", ""},
+    {"readd", CtlVerb::readd, 1, 2, kClient | kPath, "path readd [SESSION] PATH",
+     "Delete a path and add it anew, with the same preference."},
+    {"disconnect", CtlVerb::disconnect, 1, 2, kClient | kServer | kSession | kPath,
+     "[client|server] disconnect [session] SESSION | [path] [SESSION] PATH",
+     "Client: out of service until reconnect. Server: ended, and the client may come again."},
+    {"reconnect", CtlVerb::reconnect, 1, 2, kClient | kSession | kPath,
+     "reconnect [session] SESSION | [path] [SESSION] PATH",
+     "Ends the connections and connects anew, at once."},
+    {"recover", CtlVerb::recover, 1, 2, kClient | kDevice | kSession | kPath,
+     "recover [device|session|path] NAME|all [add-missing]",
+     "What is not connected connects at once; a bridge that has died starts."},
+    {"close", CtlVerb::close, 1, 2, kServer | kDevice, "server close DEVICE [SESSION]",
+     "Ends the sessions that have it open. Who only reads opens it again: `server reload` without "
+     "the export, or the right to it, keeps him out."},
+    {"udev", CtlVerb::udev, 1, 1, kClient | kDevice, "udev nbdN | NAME --wait SECONDS",
+     "Name and UUID of a kernel's device, for rules of udev; or wait until its link is there."},
+};
+
+constexpr std::uint32_t bit_of(CtlVerb verb) { return 1U << static_cast<unsigned>(verb); }
+constexpr std::uint32_t kOfLists = bit_of(CtlVerb::list) | bit_of(CtlVerb::show),
+                        kOfMap = bit_of(CtlVerb::map),
+                        kOfStart = kOfMap | bit_of(CtlVerb::remap) | bit_of(CtlVerb::recover),
+                        kOfForce = bit_of(CtlVerb::unmap) | bit_of(CtlVerb::remap) |
+                                   bit_of(CtlVerb::disconnect) | bit_of(CtlVerb::close),
+                        kOfRecover = bit_of(CtlVerb::recover),
+                        kOfJson = kOfLists | bit_of(CtlVerb::check),
+                        kOfWait = kOfMap | bit_of(CtlVerb::udev) | bit_of(CtlVerb::add) |
+                                  bit_of(CtlVerb::readd) | bit_of(CtlVerb::reconnect) |
+                                  bit_of(CtlVerb::recover) | bit_of(CtlVerb::resize),
+                        kOfSteps = kOfStart | kOfForce | kOfWait | bit_of(CtlVerb::remove),
+                        kOfAll = ~0U;
+
+/// A word that stands for itself, or with a value behind it.
+struct CtlOptionWord {
+  std::string_view word;
+  std::string_view value;  ///< "": none
+  std::uint32_t verbs;     ///< a bit for each that it belongs to
+  std::string_view help;   ///< "": another word for one that has it
+  void (*set)(CtlAction& action, const std::string& value);
+};
+using Text = const std::string&;
+constexpr CtlOptionWord kOptions[] = {
+    {"csv", "", kOfLists, "Values with commas between them.",
+     [](CtlAction& action, Text) { action.format = CtlFormat::csv; }},
+    {"json", "", kOfJson, "JSON; its keys are the names of the fields.",
+     [](CtlAction& action, Text) { action.format = CtlFormat::json; }},
+    {"xml", "", kOfLists, "XML; its elements are named as the fields.",
+     [](CtlAction& action, Text) { action.format = CtlFormat::xml; }},
+    {"notree", "", kOfLists, "Sessions without their paths below them.",
+     [](CtlAction& action, Text) { action.tree = false; }},
+    {"noheaders", "", kOfLists, "Without the line of headings.",
+     [](CtlAction& action, Text) { action.headers = false; }},
+    {"nototals", "", kOfLists, "Without the line of sums.",
+     [](CtlAction& action, Text) { action.totals = false; }},
+    {"all", "", kOfLists, "All fields.", [](CtlAction& action, Text) { action.all_fields = true; }},
+    {"watch", "", kOfLists, "Again every second, until Ctrl-C.",
+     [](CtlAction& action, Text) { action.watch = true; }},
+    {"interval", "SECONDS", kOfLists, "Likewise, every so many seconds.",
+     [](CtlAction& action, Text value) {
+       action.watch = true;
+       action.interval = value;
+     }},
+    {"from", "SERVER", kOfMap, "Whose device it is: HOST[:PORT].",
+     [](CtlAction& action, Text value) { action.server = value; }},
+    {"rdma", "", kOfMap, "Over RDMA; TCP unless you say so.",
+     [](CtlAction& action, Text) { action.rdma = true; }},
+    {"paths=auto", "", kOfMap, "Also over the addresses that the server advertises.",
+     [](CtlAction& action, Text) { action.paths_of_server = true; }},
+    {"ro", "", kOfMap, "Read only.", [](CtlAction& action, Text) { action.access = "ro"; }},
+    {"rw", "", kOfMap, "For reading and writing.",
+     [](CtlAction& action, Text) { action.access = "rw"; }},
+    {"read-only", "", kOfMap, "", [](CtlAction& action, Text) { action.access = "ro"; }},
+    {"readonly", "", kOfMap, "", [](CtlAction& action, Text) { action.access = "ro"; }},
+    {"read-write", "", kOfMap, "", [](CtlAction& action, Text) { action.access = "rw"; }},
+    {"migration", "", kOfMap, "For writing beside another writer, while a machine moves.",
+     [](CtlAction& action, Text) { action.access = "migration"; }},
+    {"name", "NAME", kOfMap, "Of the mapping; without it the last part of DEVICE.",
+     [](CtlAction& action, Text value) { action.map_name = value; }},
+    {"as", "nbdN", kOfMap, "This device of the kernel; without it the first that is free.",
+     [](CtlAction& action, Text value) { action.kernel_device = value; }},
+    {"persist", "", kOfMap, "Also after the next boot.",
+     [](CtlAction& action, Text) { action.persist = true; }},
+    {"bridge", "PROGRAM", kOfStart, "What to start where there is no systemd.",
+     [](CtlAction& action, Text value) { action.bridge = value; }},
+    {"wait", "SECONDS", kOfWait, "For how long at most; 0: not at all. Else 5, resize 30.",
+     [](CtlAction& action, Text value) { action.wait = value; }},
+    {"force", "", kOfForce, "Although somebody uses it, who gets EIO.",
+     [](CtlAction& action, Text) { action.force = true; }},
+    {"add-missing", "", kOfRecover, "Sessions: also paths that they had at first, and lack now.",
+     [](CtlAction& action, Text) { action.add_missing = true; }},
+    // Of IONOS's rnbd: all that is done is told in any case.
+    {"verbose", "", kOfSteps, "", [](CtlAction&, Text) {}},
+    {"root", "DIRECTORY", kOfAll, "Look at run, etc and sys in there.",
+     [](CtlAction& action, Text value) { action.root = value; }},
+};
+
+/// The spelling that people are told. Dashes keep this one apart from a disk's name.
+std::string as_told(const CtlOptionWord& option) {
+  return (option.word == "persist" ? "--" : "") + std::string{option.word} +
+         (option.value.empty() ? "" : " ") + std::string{option.value};
+}
+
+template <class Table>
+auto find_word(const Table& table, std::string_view word) {
+  const auto* const end = std::end(table);
+  const auto* const found = std::ranges::find_if(
+      std::begin(table), end, [word](const auto& each) { return each.word == word; });
+  return found != end ? found : nullptr;
+}
+
+std::string_view without_dashes(std::string_view word) {
+  return word.starts_with("--") ? word.substr(2) : word;
+}
+
+// ---- Reading ------------------------------------------------------------------------------------
 
 using Parsed = tl::expected<CtlAction, std::string>;
 
@@ -32,7 +197,7 @@ bool is_path(std::string_view word) { return word.find_first_of(".:@") != std::s
 /// "from SERVER, ro, rw"
 std::string words_of(CtlVerb verb) {
   std::string list;
-  for (const OptionWord& option : kOptions) {
+  for (const CtlOptionWord& option : kOptions) {
     if (option.verbs == kOfAll || (option.verbs & bit_of(verb)) == 0 || option.help.empty()) {
       continue;
     }
@@ -42,10 +207,10 @@ std::string words_of(CtlVerb verb) {
 }
 
 /// The form of a verb with the side that it has, if that is not the given one; else "".
-std::string complaint_about_side(const VerbWord& given, CtlSide side) {
+std::string complaint_about_side(const CtlVerbWord& given, CtlSide side) {
   const std::uint32_t wanted = side == CtlSide::client ? kClient : kServer;
   if (side == CtlSide::both) return "";
-  for (const VerbWord& verb : kVerbs) {  // another word for it has no help
+  for (const CtlVerbWord& verb : kVerbs) {  // another word for it has no help
     if (verb.verb != given.verb || verb.about == 0 || (verb.about & wanted) != 0) continue;
     const bool of_server = (verb.about & kServer) != 0;
     const std::string right = of_server ? "server" : "client";
@@ -58,7 +223,7 @@ std::string complaint_about_side(const VerbWord& given, CtlSide side) {
 
 /// That of a verb's usual word, if it has several.
 std::string form_of(CtlVerb verb) {
-  for (const VerbWord& each : kVerbs) {
+  for (const CtlVerbWord& each : kVerbs) {
     if (each.verb == verb && !each.form.empty()) return std::string{each.form};
   }
   return "";
@@ -107,7 +272,7 @@ class Reader {
   bool take_option(std::string_view word) {
     const bool dashes = word.starts_with("--");
     if (names_due() && !dashes && !leads_device(word)) return false;
-    const OptionWord* option = find_word(kOptions, without_dashes(word));
+    const CtlOptionWord* option = find_word(kOptions, without_dashes(word));
     const bool has_value = dashes && option == nullptr;
     const std::size_t equals = has_value ? word.find('=') : std::string_view::npos;
     if (has_value) option = find_word(kOptions, without_dashes(word.substr(0, equals)));
@@ -131,7 +296,7 @@ class Reader {
     return true;
   }
   static bool is_flag_of_map(std::string_view word) {
-    const OptionWord* const option = find_word(kOptions, word);
+    const CtlOptionWord* const option = find_word(kOptions, word);
     return option != nullptr && option->verbs != kOfAll && (option->verbs & kOfMap) != 0 &&
            option->value.empty();
   }
@@ -143,7 +308,7 @@ class Reader {
     return next < words_.size() && words_[next] != "from" && !words_[next].starts_with("-");
   }
   /// Without dashes a word may be a name or a path just as well.
-  bool belongs(const OptionWord& option, bool dashes) const {
+  bool belongs(const CtlOptionWord& option, bool dashes) const {
     return dashes || verb_ == nullptr || (option.verbs & bit_of(verb_->verb)) != 0;
   }
   bool take_help(std::string_view word) {
@@ -250,7 +415,7 @@ class Reader {
     if (std::string wrong = complaint_about_side(*verb_, action_.side); !wrong.empty()) {
       return tl::unexpected(wrong);
     }
-    for (const OptionWord* option : options_) {
+    for (const CtlOptionWord* option : options_) {
       if (!belongs(*option, false)) {
         return tl::unexpected(std::string{option->word} + " does not belong to " +
                               std::string{verb_->word} + "; leave it out");
@@ -264,22 +429,134 @@ class Reader {
 
   const std::vector<std::string>& words_;
   std::size_t at_ = 0;
-  const VerbWord* verb_ = nullptr;
-  std::vector<const OptionWord*> options_;
+  const CtlVerbWord* verb_ = nullptr;
+  std::vector<const CtlOptionWord*> options_;
   bool side_seen_ = false;
   bool helps_ = false;
   std::string wrong_;
   CtlAction action_;
 };
 
+// ---- Help ---------------------------------------------------------------------------------------
+
+constexpr std::size_t kWidthOfField = 17;
+
+/// Those of which the help is asked.
+std::uint32_t meant_by(const CtlAction& help) {
+  if (help.object == CtlObject::device) return kDevice;
+  if (help.object == CtlObject::session) return kSession;
+  if (help.object == CtlObject::path) return kPath;
+  return help.side == CtlSide::client   ? kClient
+         : help.side == CtlSide::server ? kServer
+                                        : kAnything;
+}
+
+/// A line for each verb.
+std::string verbs_about(std::uint32_t about) {
+  std::string text;
+  for (const CtlVerbWord& verb : kVerbs) {
+    if ((verb.about & about) != 0) text += two_columns(verb.form, verb.help);
+  }
+  return text;
+}
+
+/// Those that have a parser of their own.
+std::string verbs_without_socket() {
+  return two_columns("discover URI", "The exports of a server, and who has them.") +
+         two_columns("keygen NAME FILE", "Make a shared key.") +
+         two_columns("keys PATH", "Show keys or certificates, and take a key away.") +
+         two_columns("certgen DIRECTORY", "Make an authority and certificates.");
+}
+
+std::string title_of(const CtlAction& help) {
+  if (help.object) return std::string{"Commands about "} + name_of(*help.object) + "s:\n";
+  if (help.side == CtlSide::client)
+    return "Commands about clients, rnbd-bridge and nbdkit's plugin:\n";
+  if (help.side == CtlSide::server) return "Commands about servers:\n";
+  return "Commands for all running programs:\n";
+}
+
+/// A line for each field with what it means; a star behind those that are usual, if not all are
+/// shown.
+std::string fields_explained(CtlObject object, bool all) {
+  std::string text = "\nFields of a " + std::string{name_of(object)} +
+                     (all ? ":\n" : ", those with a star unless you choose others:\n");
+  for (const CtlField& field : fields_of(object)) {
+    std::string line = "  " + std::string{field.name} + (field.usual && !all ? "*" : "");
+    line.resize(kWidthOfField, ' ');
+    text += line + std::string{field.meaning} + "\n";
+  }
+  return text;
+}
+
+/// The names of fields, several in a line; a star behind those that are usual.
+std::string fields_in_lines(CtlObject object) {
+  constexpr std::size_t kWidth = 98;
+  std::string text, line = "  " + std::string{name_of(object)} + ":";
+  for (const CtlField& field : fields_of(object)) {
+    const std::string name = " " + std::string{field.name} + (field.usual ? "*" : "");
+    if (line.size() + name.size() > kWidth) {
+      text += line + "\n";
+      line = "     ";
+    }
+    line += name;
+  }
+  return text + line + "\n";
+}
+
+constexpr const char* kOpenersHelp =
+    "\nWho has it open? `rnbd-ctl show NAME` tells the mounts and processes of this machine that "
+    "have"
+    "\na disk of the kernel, as openers; so does `list +openers`, which takes time for each disk."
+    "\n`rnbd-ctl server show NAME` tells the sessions that have an export, with address and "
+    "access.\n";
+
+/// Words that the tables of words do not have.
+std::string others_about(const CtlAction& help, std::uint32_t verbs) {
+  std::string text;
+  if ((verbs & kOfLists) != 0) {
+    text += two_columns("a,b +a -a",
+                        "These fields, also with blanks between them; besides the usual ones; not "
+                        "these.");
+    text += two_columns("B K M G T", "Sizes in this unit.");
+  }
+  if ((verbs & kOfMap) != 0) {
+    text += two_columns("--", "map: what follows are options of rnbd-bridge.");
+  }
+  if ((verbs & kOfLists) == 0) return text;
+  if (help.topic) text += kOpenersHelp;
+  if (!help.topic) {
+    text +=
+        "\nFields, which `list help` explains, those with a star unless you choose others; a table "
+        "leaves\nout what is empty:\n";
+  }
+  for (const CtlObject object : {CtlObject::device, CtlObject::session, CtlObject::path}) {
+    if (help.object && *help.object != object) continue;
+    text += help.topic ? fields_explained(object, help.topic == CtlVerb::show)
+                       : fields_in_lines(object);
+  }
+  return text;
+}
+
+constexpr const char* kBootHelp =
+    "\nA disk that is mounted at boot: write --persist, and into /etc/fstab\n  ";
+
+constexpr const char* kStatusHelp =
+    "\nExit status: 0, done; 1, not done, and standard error says why; 2, a wrong command line.\n";
+constexpr const char* kCheckHelp =
+    "\nExit status: 0, all is well; 1, a warning; 2, critical; 3, not known, or a wrong command "
+    "line.\n";
+
 }  // namespace
+
+std::span<const CtlVerbWord> ctl_verb_words() { return kVerbs; }
 
 bool begins_with_ctl_word(const std::vector<std::string>& words) {
   bool leads = false;
   for (std::size_t i = 0; i < words.size(); ++i) {
     const std::string_view word = words[i];
     const bool dashes = word.starts_with('-');
-    const OptionWord* option =
+    const CtlOptionWord* option =
         dashes || leads ? find_word(kOptions, without_dashes(word)) : nullptr;
     if (option != nullptr && !option->value.empty()) ++i;
     if (dashes || option != nullptr) continue;
@@ -352,6 +629,61 @@ std::string uri_of_server(const std::string& server, const std::string& kind) {
 const char* name_of(CtlObject object) {
   constexpr std::array kNames{"device", "session", "path"};
   return kNames.at(static_cast<std::size_t>(object));
+}
+
+std::string fstab_line(const std::string& name) {
+  return link_of_mapping(name) + " /mnt/" + name + " ext4 _netdev,x-systemd.after=rnbd-map@" +
+         name + ".service 0 0";
+}
+
+std::string ctl_verbs_in_short() {
+  return verbs_about(kAnything) + verbs_without_socket() + help_on_program_words(CtlSide::both);
+}
+
+std::string help_on_ctl_words(const CtlAction& help) {
+  const std::uint32_t meant = meant_by(help);
+  std::uint32_t verbs = 0;
+  std::string text = help.topic ? "" : title_of(help) + verbs_about(meant);
+  for (const CtlVerbWord& verb : kVerbs) {
+    if (help.topic ? help.topic == verb.verb : (verb.about & meant) != 0)
+      verbs |= bit_of(verb.verb);
+    if (help.topic == verb.verb && !verb.form.empty()) {
+      text += "rnbd-ctl " + std::string{verb.form} + "\n" + std::string{verb.help} + "\n";
+    }
+  }
+  if (!help.topic && meant == kAnything) text += verbs_without_socket();
+  text += help.topic ? "\nWords behind it:\n" : "\nWords behind them:\n";
+  for (const CtlOptionWord& option : kOptions) {
+    if ((option.verbs & verbs) == 0 || option.help.empty()) continue;
+    text += two_columns(as_told(option), option.help);
+  }
+  text += others_about(help, verbs);
+  if (help.topic == CtlVerb::map) text += kBootHelp + fstab_line("NAME") + "\n";
+  if (!help.topic && !help.object) text += help_on_program_words(help.side);
+  return text + (help.topic == CtlVerb::check ? kCheckHelp : kStatusHelp);
+}
+
+std::string ctl_verb_like(const std::string& word) {
+  constexpr std::pair<std::string_view, std::string_view> kOthers[] = {
+      {"connect", "map DEVICE from SERVER"},
+      {"attach", "map DEVICE from SERVER"},
+      {"detach", "unmap"},
+      {"list-subsys", "list sessions"},
+      {"connect-all", "map"}};
+  for (const auto& [theirs, ours] : kOthers) {
+    if (word == theirs) return "; did you mean " + std::string{ours} + "?";
+  }
+  std::vector<std::string> known{"discover", "keygen", "keys", "certgen"};
+  for (const CtlVerbWord& verb : kVerbs) {
+    if (!verb.form.empty()) known.emplace_back(verb.word);
+  }
+  for (const ProgramWord& each : program_words()) known.emplace_back(each.word);
+  if (std::ranges::find(known, word) != known.end()) return "";
+  std::string close = closest(word, known);
+  for (const std::string& verb : known) {
+    if (close.empty() && word.size() >= 3 && verb.starts_with(word)) close = verb;
+  }
+  return close.empty() ? "" : "; did you mean " + close + "?";
 }
 
 }  // namespace rnbd

@@ -3,8 +3,10 @@
 // [OPTION...].
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <tl/expected.hpp>
@@ -81,6 +83,17 @@ bool begins_with_ctl_word(const std::vector<std::string>& words);
 ///
 /// Errors: a sentence that says what to write instead.
 tl::expected<CtlAction, std::string> parse_ctl_words(const std::vector<std::string>& words);
+
+/// A verb as it is written.
+struct CtlVerbWord {
+  std::string_view word;
+  CtlVerb verb;
+  std::size_t least_names, most_names;
+  std::uint32_t about;    ///< the bits of those whose help has it
+  std::string_view form;  ///< "": another word for one that has it
+  std::string_view help;
+};
+std::span<const CtlVerbWord> ctl_verb_words();
 
 /// All verbs and words with what they do; of `help path` or `help client` those about it. A topic
 /// is one verb, with the words that belong to it, and the fields of its object or of all.

@@ -2,10 +2,10 @@
 #include "bridge/ctl/hidden.hpp"
 
 #include <doctest/doctest.h>
-#include <unistd.h>
 
 #include <filesystem>
-#include <fstream>
+
+#include "tests/unit/ctl/machine.hpp"
 
 namespace rnbd::hidden_test {
 namespace {
@@ -13,35 +13,29 @@ namespace {
 namespace fs = std::filesystem;
 
 /// A /proc of processes with sockets.
-struct Processes {
-  fs::path root = fs::temp_directory_path() / ("rnbd-hidden-" + std::to_string(::getpid()));
-
+struct Processes : ctl_test::Machine {
   Processes() {
-    fs::create_directories(root / "proc/net");
-    std::ofstream{root / "proc/net/unix"}
-        << "Num       RefCount Protocol Flags    Type St Inode Path\n"
-           "0000: 00000002 00000000 00010000 0001 01 11 /run/rnbd/disk0.control\n"
-           "0000: 00000002 00000000 00010000 0001 01 12 run/rnbd-server/control\n"
-           "0000: 00000002 00000000 00010000 0001 01 13\n"
-           "0000: 00000002 00000000 00010000 0001 01 14 b/control\n"
-           "0000: 00000002 00000000 00010000 0001 01 15 /tmp/nbd.sock\n";
-    fs::create_directories(root / "run/rnbd-server");
+    write("/proc/net/unix",
+          "Num       RefCount Protocol Flags    Type St Inode Path\n"
+          "0000: 00000002 00000000 00010000 0001 01 11 /run/rnbd/disk0.control\n"
+          "0000: 00000002 00000000 00010000 0001 01 12 run/rnbd-server/control\n"
+          "0000: 00000002 00000000 00010000 0001 01 13\n"
+          "0000: 00000002 00000000 00010000 0001 01 14 b/control\n"
+          "0000: 00000002 00000000 00010000 0001 01 15 /tmp/nbd.sock\n");
+    fs::create_directories(root() + "/run/rnbd-server");
   }
-  ~Processes() { fs::remove_all(root); }
-  Processes(const Processes&) = delete;
-  Processes& operator=(const Processes&) = delete;
 
   void add(const std::string& process, const std::vector<std::string>& words,
            const std::string& inode) const {
-    fs::create_directories(root / "proc" / process / "fd");
-    std::ofstream line{root / "proc" / process / "cmdline"};
-    for (const std::string& word : words) line << word << '\0';
-    fs::create_symlink("socket:[" + inode + "]", root / "proc" / process / "fd/7");
+    std::string line;
+    for (const std::string& word : words) line += word + '\0';
+    write("/proc/" + process + "/cmdline", line);
+    link("/proc/" + process + "/fd/7", "socket:[" + inode + "]");
   }
 
   std::vector<HiddenProgram> found() const {
     return find_hidden_programs(
-        root, {{"disk0", "/run/rnbd/disk0.control"}, {"server", "/x/run/rnbd-server/control"}});
+        root(), {{"disk0", "/run/rnbd/disk0.control"}, {"server", "/x/run/rnbd-server/control"}});
   }
   std::vector<std::string> hidden() const {
     std::vector<std::string> texts;
@@ -81,7 +75,7 @@ TEST_CASE("the socket of a server that is elsewhere is found by its arguments or
   const auto socket_of = [](const std::vector<std::string>& words, const std::string& inode) {
     const Processes processes;
     processes.add("21", words, inode);
-    fs::create_symlink("/srv", processes.root / "proc/21/cwd");
+    processes.link("/proc/21/cwd", "/srv");
     const auto found = processes.found();
     REQUIRE(found.size() == 1);
     return found.front().socket;
@@ -98,7 +92,7 @@ TEST_CASE("a second server gets another place than the first one has") {
   const Processes processes;
   processes.add("21", {"rnbd-server"}, "13");
   const auto beside = find_hidden_programs(
-      processes.root, {{"server", processes.root.string() + "/run/rnbd-server/control"}});
+      processes.root(), {{"server", processes.root() + "/run/rnbd-server/control"}});
   REQUIRE(beside.size() == 1);
   CHECK(beside.front().text.ends_with("start it with --control /run/rnbd/NAME.control"));
 }
@@ -107,7 +101,7 @@ TEST_CASE("of a server of another user its arguments tell the socket") {
   const auto found_with = [](const std::string& control) {
     const Processes processes;
     processes.add("21", {"rnbd-server", "--control=" + control}, "13");
-    fs::remove_all(processes.root / "proc/21/fd");  // as if it could not be looked into
+    fs::remove_all(processes.root() + "/proc/21/fd");  // as if it could not be looked into
     return processes.found();
   };
   CHECK(found_with("/run/rnbd-server/control").empty());

@@ -3,42 +3,20 @@
 
 #include <doctest/doctest.h>
 
-#include <filesystem>
-#include <fstream>
-
 #include "bridge/ctl/mapping.hpp"
+#include "tests/unit/ctl/machine.hpp"
 
 namespace rnbd::maps_test {
 namespace {
 
-using std::filesystem::path;
-
 /// A machine with files of mappings and disks of the kernel.
-class Machine {
- public:
-  Machine() {
-    std::string name = std::filesystem::temp_directory_path() / "rnbd-unit-ctl-XXXXXX";
-    REQUIRE(::mkdtemp(name.data()) != nullptr);
-    root_ = name;
-  }
-  ~Machine() { std::filesystem::remove_all(root_); }
-  Machine(const Machine&) = delete;
-  Machine& operator=(const Machine&) = delete;
-
-  std::string root() const { return root_; }
+struct Machine : ctl_test::Machine {
   void map(const std::string& name, const std::string& uri) const {
-    write(path_of_mapping(root_, name, false), file_of({name, uri}));
+    write(path_of_mapping("", name, false), file_of({name, uri}));
   }
   void attach(const std::string& device, const std::string& name) const {
-    write(root_ + "/sys/block/" + device + "/backend", "rnbd:u:" + name + "\n");
+    ctl_test::Machine::attach(device, "rnbd:u:" + name);
   }
-
- private:
-  static void write(const path& file, const std::string& text) {
-    std::filesystem::create_directories(file.parent_path());
-    std::ofstream{file} << text;
-  }
-  std::string root_;
 };
 
 CtlJson row_of_device(const char* program, const char* name) {

@@ -10,7 +10,6 @@
 
 #include "bridge/ctl/inventory.hpp"
 #include "bridge/ctl/program_words.hpp"
-#include "bridge/ctl/word_tables.hpp"
 
 namespace rnbd::words_test {
 namespace {
@@ -417,7 +416,7 @@ TEST_CASE("the help on lists and on show says where it is found who has a disk o
 
 TEST_CASE("every verb is in the help, and has one of its own, also by its other words") {
   const std::string all = help_on_ctl_words(), in_short = ctl_verbs_in_short();
-  for (const ctl_words::VerbWord& verb : ctl_words::kVerbs) {
+  for (const CtlVerbWord& verb : ctl_verb_words()) {
     CAPTURE(verb.word);
     if (!verb.form.empty()) {
       CHECK(all.find("\n  " + std::string{verb.form}) != std::string::npos);
@@ -492,7 +491,7 @@ TEST_CASE("every verb, and every command of programs, is found with a letter mis
   CHECK(ctl_verb_like("lsit") == "; did you mean list?");
   std::vector<std::string> verbs{"discover", "keygen", "certgen"};
   for (const ProgramWord& each : program_words()) verbs.emplace_back(each.word);
-  for (const ctl_words::VerbWord& each : ctl_words::kVerbs) {
+  for (const CtlVerbWord& each : ctl_verb_words()) {
     if (!each.form.empty()) verbs.emplace_back(each.word);
   }
   CHECK(verbs.size() > 30);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "bridge/ctl/discovery.hpp"
+#include "bridge/ctl/discover.hpp"
 
 #include <doctest/doctest.h>
 
-namespace rnbd::discovery_test {
+namespace rnbd::discover_test {
 namespace {
 
 CtlDiscovery::Export disk(const std::string& name, std::uint64_t size) {
@@ -98,4 +98,4 @@ TEST_CASE("an export that moves to another server is one change") {
 }
 
 }  // namespace
-}  // namespace rnbd::discovery_test
+}  // namespace rnbd::discover_test

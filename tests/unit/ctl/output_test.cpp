@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "bridge/ctl/view.hpp"
+#include "bridge/ctl/output.hpp"
 
 #include <doctest/doctest.h>
 
 #include <nlohmann/json.hpp>
 
-namespace rnbd::view_test {
+namespace rnbd::output_test {
 namespace {
 
 std::string shown(const char* json) { return readable(nlohmann::ordered_json::parse(json)); }
@@ -41,4 +41,4 @@ TEST_CASE("ctl view: progress is a bar") {
 }
 
 }  // namespace
-}  // namespace rnbd::view_test
+}  // namespace rnbd::output_test
