@@ -4,7 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <charconv>
+#include <chrono>
 #include <set>
 #include <string>
 #include <thread>
@@ -21,16 +21,11 @@
 #include "bridge/ctl/reports.hpp"
 #include "bridge/ctl/steering.hpp"
 #include "bridge/ctl/words.hpp"
-#include "bridge/protocol/printable.hpp"
 
 namespace rnbd {
 namespace {
 
 using Outcome = CtlOutcome;
-
-Outcome outcome_of(const MapAnswer& answer) {
-  return answer ? Outcome{0, *answer, ""} : Outcome{answer.error().status, "", answer.error().text};
-}
 
 /// Only where it is shown: a disk whose bridge has died makes it wait.
 void add_openers(const CtlAction& action, CtlInventory& inventory) {
@@ -42,10 +37,7 @@ void add_openers(const CtlAction& action, CtlInventory& inventory) {
     const bool shown =
         action.verb == CtlVerb::show ? is_device_named(row, action.names.front()) : asked;
     if (!shown || !row["devname"].is_string()) continue;
-    std::string list;
-    for (const std::string& each : openers_of(action.root, row["devname"]))
-      list += (list.empty() ? "" : ", ") + each;
-    row["openers"] = list;
+    row["openers"] = users_of(action.root, row["devname"]);
   }
 }
 
@@ -67,8 +59,9 @@ Outcome list(const CtlAction& action) {
       take_inventory(reports.all, find_kernel_devices(action.root), action.side);
   add_exports_of_mappings(action.root, inventory);
   add_openers(action, inventory);
-  Outcome outcome = rnbd::outcome_of(action.verb == CtlVerb::show ? showing(action, inventory)
-                                                                  : listing(action, inventory));
+  const auto text =
+      action.verb == CtlVerb::show ? showing(action, inventory) : listing(action, inventory);
+  Outcome outcome = text ? Outcome{0, *text, ""} : Outcome{1, "", text.error()};
   if (!reports.silent.empty() || !looked) outcome.status = 1;
   return outcome;
 }
@@ -84,10 +77,8 @@ tl::expected<CtlAction, std::string> with_mapping(CtlAction action) {
       take_inventory(ask_all(action.root).all, find_kernel_devices(action.root), CtlSide::client);
   const std::set<std::string> mappings = mappings_of_export(action.root, name, all);
   if (mappings.size() > 1) {
-    std::string list;
-    for (const std::string& mapping : mappings) list += (list.empty() ? "" : ", ") + mapping;
-    return tl::unexpected("'" + name +
-                          "' is the export of several disks; write the name of one: " + list);
+    return tl::unexpected("'" + name + "' is the export of several disks; write the name of one: " +
+                          joined({mappings.begin(), mappings.end()}));
   }
   if (!mappings.empty()) name = *mappings.begin();
   return action;
@@ -106,7 +97,7 @@ std::string complaint_about_disk(const CtlAction& action) {
   };
   const auto device = std::ranges::find_if(all.devices, is_called);
   if (device == all.devices.end()) {
-    return "nothing is mapped as '" + name + "'; `rnbd-ctl client list` tells what is";
+    return nothing_named(name);
   }
   const std::string program = (*device)["program"];
   if ((*device)["direction"] == "export" && (*device)["sessname"].is_null()) {
@@ -133,21 +124,19 @@ Outcome recover_what_can(const CtlAction& action) {
                                   : "";
   const bool maps = by_device && (all || !mapping.empty());
   if (!maps && action.object == CtlObject::device) {
-    return {1, "",
-            "nothing is mapped as '" + action.names.front() +
-                "'; `rnbd-ctl client list` tells what is"};
+    return {1, "", nothing_named(action.names.front())};
   }
   if (!maps) return steer(action);
-  const MapAnswer started = recover_devices(action);
-  if (!started) return {started.error().status, "", started.error().text};
+  const Outcome started = recover_devices(action);
+  if (started.status != 0) return started;
   CtlAction its_session = action;
   if (!all) {
     its_session.object = CtlObject::session;
     its_session.names = {mapping};
   }
   // One that has just started connects by itself.
-  Outcome outcome = started->empty() || all ? steer(its_session) : Outcome{};
-  outcome.out = *started + outcome.out;
+  Outcome outcome = started.out.empty() || all ? steer(its_session) : Outcome{};
+  outcome.out = started.out + outcome.out;
   return outcome;
 }
 
@@ -174,10 +163,10 @@ Outcome remap_session(const CtlAction& action) {
   for (const std::string& program : programs) {
     if (!mapping_called(action, program).empty()) mappings.push_back(program);
   }
-  if (!mappings.empty()) return outcome_of(remap_devices(action, mappings));
+  if (!mappings.empty()) return remap_devices(action, mappings);
   // A bridge that has died tells no session; its name stands for it.
   const std::string mapping = mapping_called(action, session);
-  if (!mapping.empty()) return outcome_of(remap_devices(action, {mapping}));
+  if (!mapping.empty()) return remap_devices(action, {mapping});
   if (!programs.empty()) {
     return {1, "",
             "session '" + session +
@@ -199,7 +188,7 @@ Outcome remap(const CtlAction& given) {
   const std::string mapping = mapping_called(action, action.names.front());
   const bool is_device = action.object == CtlObject::device || !mapping.empty();
   if (is_device && action.object != CtlObject::session) {
-    return outcome_of(remap_devices(action, {action.names.front()}));
+    return remap_devices(action, {action.names.front()});
   }
   return remap_session(action);
 }
@@ -210,8 +199,7 @@ Outcome unmap_or_resize(const CtlAction& given) {
   if (const std::string wrong = complaint_about_disk(*action); !wrong.empty()) {
     return {1, "", wrong};
   }
-  return outcome_of(action->verb == CtlVerb::unmap ? unmap_device(*action)
-                                                   : resize_device(*action));
+  return action->verb == CtlVerb::unmap ? unmap_device(*action) : resize_device(*action);
 }
 
 /// Source: udev(7), IMPORT{program}.
@@ -241,7 +229,7 @@ Outcome perform(const CtlAction& action) {
     case CtlVerb::udev:
       return tell_udev(action);
     case CtlVerb::map:
-      return outcome_of(map_device(action));
+      return map_device(action);
     case CtlVerb::unmap:
     case CtlVerb::resize:
       return unmap_or_resize(action);
@@ -278,13 +266,8 @@ int print(const Outcome& outcome) {
 
 /// Until Ctrl-C, or until nobody reads it.
 int watch(const CtlAction& action) {
-  double seconds = 1;
-  const char* const end = action.interval.data() + action.interval.size();
-  const auto [read, error] = std::from_chars(action.interval.data(), end, seconds);
-  const bool given = !action.interval.empty();
-  if (given && (error != std::errc{} || read != end || seconds < 0.1 || seconds > 3600)) {
-    return print({2, "", "'" + action.interval + "' is not a number of seconds from 0.1 to 3600"});
-  }
+  const auto seconds = seconds_between_looks(action);
+  if (!seconds) return print({2, "", seconds.error()});
   const bool clears = ::isatty(STDOUT_FILENO) == 1 && action.format == CtlFormat::table;
   for (;;) {
     const Outcome outcome = perform(action);
@@ -292,14 +275,8 @@ int watch(const CtlAction& action) {
     print(outcome);
     if (!clears) say("\n");
     if (!is_written()) return 1;
-    std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
+    std::this_thread::sleep_for(std::chrono::duration<double>(*seconds));
   }
-}
-
-/// Monitoring would take 2 for critical.
-int status_of_mistake(const std::vector<std::string>& words) {
-  const bool checks = std::ranges::find(words, "check") != words.end();
-  return checks ? static_cast<int>(CtlHealth::unknown) : 2;
 }
 
 }  // namespace
@@ -309,7 +286,7 @@ std::optional<int> run_ctl_words(int argc, const char* const* argv) {
   if (!begins_with_ctl_word(words)) return std::nullopt;
   auto action = parse_ctl_words(words);
   if (action) resolve_links(*action);
-  if (!action) return print({status_of_mistake(words), "", action.error()});
+  if (!action) return print({status_of_failure(words, 2), "", action.error()});
   return action->watch ? watch(*action) : print(perform(*action));
 }
 

@@ -8,7 +8,9 @@
 #include <initializer_list>
 #include <utility>
 
-#include "bridge/ctl/maps.hpp"
+#include "bridge/ctl/inventory.hpp"
+#include "bridge/ctl/mapping.hpp"
+#include "bridge/ctl/output.hpp"
 #include "bridge/ctl/steering.hpp"
 #include "bridge/protocol/printable.hpp"
 
@@ -34,24 +36,6 @@ std::string word_of(CtlHealth health) {
 int weight_of(CtlHealth health) {
   return std::array{0, 2, 3, 1}.at(static_cast<std::size_t>(health));
 }
-
-std::string text_at(const CtlJson& object, const char* name) {
-  const auto found = object.find(name);
-  return found != object.end() && found->is_string() ? found->get<std::string>() : "";
-}
-
-std::uint64_t number_at(const CtlJson& object, const char* name) {
-  const auto found = object.find(name);
-  return found != object.end() && found->is_number_unsigned() ? found->get<std::uint64_t>() : 0;
-}
-
-const CtlJson& list_at(const CtlJson& object, const char* name) {
-  static const CtlJson none = CtlJson::array();
-  const auto found = object.find(name);
-  return found != object.end() && found->is_array() ? *found : none;
-}
-
-bool is_of_server(const CtlReport& report) { return report.status.contains("sessions"); }
 
 class Examiner {
  public:
@@ -151,7 +135,7 @@ class Examiner {
   }
 
   void examine(const CtlReport& report) {
-    if (is_of_server(report)) {
+    if (is_server(report)) {
       if (action_.side != CtlSide::client) examine_server(report);
     } else if (action_.side != CtlSide::server) {
       examine_session(report);
@@ -165,21 +149,22 @@ class Examiner {
       return each["program"] == report.program.name && each["direction"] == "import";
     });
     if (row == inventory_.sessions.end()) return;
-    const std::string session = text_at(*row, "sessname"), program = report.program.name;
+    const std::string session = said_text(*row, "sessname"), program = report.program.name;
     const bool by_device =
-        std::ranges::any_of(list_at(report.status, "devices"), [&](const CtlJson& device) {
-          return std::ranges::find(action_.names, text_at(device, "device")) != action_.names.end();
+        std::ranges::any_of(said_list(report.status, "devices"), [&](const CtlJson& device) {
+          return std::ranges::find(action_.names, said_text(device, "device")) !=
+                 action_.names.end();
         });
     const bool named = is_meant({session, program});
     if (!named && !by_device) return;
     ++sessions_;
     examine_listeners(report);
     const std::string name = session.empty() ? program : session;
-    if (text_at(*row, "state") == "idle") return;
-    const std::uint64_t up = number_at(*row, "act_path_cnt"), all = number_at(*row, "path_cnt");
+    if (said_text(*row, "state") == "idle") return;
+    const std::uint64_t up = said_number(*row, "act_path_cnt"), all = said_number(*row, "path_cnt");
     paths_ += all;
     paths_up_ += up;
-    const std::string trouble = text_at(*row, "trouble");
+    const std::string trouble = said_text(*row, "trouble");
     const std::string why = trouble.empty() ? "" : ": " + trouble;
     if (up == 0 || trouble.starts_with("no path")) {
       find(CtlHealth::critical, "session", name,
@@ -196,11 +181,11 @@ class Examiner {
   /// " (tcp:10.0.0.1:1234: Connection refused)"
   static std::string troubles_of(const CtlReport& report) {
     std::string text;
-    for (const CtlJson& path : list_at(report.status, "paths")) {
-      if (text_at(path, "state") == "connected") continue;
-      const std::string trouble = text_at(path, "trouble");
-      text += (text.empty() ? " (" : "; ") + text_at(path, "address") + ": " +
-              (trouble.empty() ? text_at(path, "state") : trouble);
+    for (const CtlJson& path : said_list(report.status, "paths")) {
+      if (said_text(path, "state") == "connected") continue;
+      const std::string trouble = said_text(path, "trouble");
+      text += (text.empty() ? " (" : "; ") + said_text(path, "address") + ": " +
+              (trouble.empty() ? said_text(path, "state") : trouble);
     }
     return text + (text.empty() ? "" : ")");
   }
@@ -210,17 +195,17 @@ class Examiner {
   void examine_mirror(const CtlReport& report, const std::string& name) {
     const auto mirror = report.status.find("mirror");
     if (mirror == report.status.end()) return;
-    const std::string why_not = text_at(*mirror, "trouble");
+    const std::string why_not = said_text(*mirror, "trouble");
     const bool waits = mirror->contains("attached") && mirror->at("attached") == false;
     if (waits && !why_not.empty())
       find(CtlHealth::critical, "mirror", name, "its requests wait or fail: " + why_not);
-    for (const CtlJson& member : list_at(*mirror, "members")) {
-      const std::string state = text_at(member, "state"), trouble = text_at(member, "trouble");
+    for (const CtlJson& member : said_list(*mirror, "members")) {
+      const std::string state = said_text(member, "state"), trouble = said_text(member, "trouble");
       if (state == "in step" && trouble.empty()) continue;
       const auto percent = member.find("progress_percent");
       const bool recovers = percent != member.end() && percent->is_number();
       find(CtlHealth::warning, "mirror", name,
-           text_at(member, "server") +
+           said_text(member, "server") +
                (recovers ? " recovers, " + percent->dump() + " %" : " is " + state) +
                (trouble.empty() ? "" : ": " + trouble));
     }
@@ -228,20 +213,20 @@ class Examiner {
 
   bool runs(const std::string& program) const {
     return std::ranges::any_of(reports_.all, [&](const CtlReport& report) {
-      return !is_of_server(report) && report.program.name == program;
+      return !is_server(report) && report.program.name == program;
     });
   }
 
   void examine_device(const CtlJson& device) {
     if (device["direction"] != "import") return;
-    const std::string name = text_at(device, "mapping_path"), kernel = text_at(device, "devname"),
-                      program = text_at(device, "program");
-    if (!is_meant({name, kernel, text_at(device, "devpath"), text_at(device, "uuid"), program,
-                   text_at(device, "sessname")})) {
+    const std::string name = said_text(device, "mapping_path"),
+                      kernel = said_text(device, "devname"), program = said_text(device, "program");
+    if (!is_meant({name, kernel, said_text(device, "devpath"), said_text(device, "uuid"), program,
+                   said_text(device, "sessname")})) {
       return;
     }
     ++devices_;
-    const std::string state = text_at(device, "state"), trouble = text_at(device, "trouble");
+    const std::string state = said_text(device, "state"), trouble = said_text(device, "trouble");
     const std::string called = kernel.empty() ? name : kernel;
     for (const MissingMount& mount : expected_.unmounted) {
       if (mount.device != kernel) continue;
@@ -353,7 +338,7 @@ class Examiner {
 
   /// Exports of several servers may have the same name.
   std::string which_server(const CtlReport& report) const {
-    return std::ranges::count_if(reports_.all, is_of_server) > 1
+    return std::ranges::count_if(reports_.all, is_server) > 1
                ? "at the server of " + report.program.socket + ": "
                : "";
   }
@@ -362,12 +347,12 @@ class Examiner {
     const std::string program = report.program.name;
     const bool all = is_meant({program});
     std::set<std::string> exports;
-    for (const CtlJson& each : list_at(report.status, "exports")) {
-      const std::string name = text_at(each, "export"), trouble = text_at(each, "trouble");
+    for (const CtlJson& each : said_list(report.status, "exports")) {
+      const std::string name = said_text(each, "export"), trouble = said_text(each, "trouble");
       if (!all && !is_meant({name})) continue;
       ++exports_;
       exports.insert(name);
-      const std::string state = text_at(each, "state");
+      const std::string state = said_text(each, "state");
       const bool serves = state == "shrunk" || state == "displaced";
       if (state != "waiting" && !serves && trouble.empty()) continue;
       // Nobody can have written to it.
@@ -384,7 +369,7 @@ class Examiner {
     examine_listeners(report);
     examine_room(report);
     for (const char* part : {"search_path", "certificates"}) {
-      const std::string trouble = text_at(report.status, part);
+      const std::string trouble = said_text(report.status, part);
       if (!trouble.empty()) find(CtlHealth::warning, part, program, trouble);
     }
   }
@@ -392,23 +377,23 @@ class Examiner {
   /// A storage that fails may do so again, or has lost data: its clients were told, but nobody
   /// else.
   void examine_failures(const CtlReport& report, const std::set<std::string>& exports) {
-    for (const CtlJson& each : list_at(report.status, "last_failures")) {
-      const std::string name = text_at(each, "failed");
-      const std::uint64_t ago = number_at(each, "seconds_ago");
+    for (const CtlJson& each : said_list(report.status, "last_failures")) {
+      const std::string name = said_text(each, "failed");
+      const std::uint64_t ago = said_number(each, "seconds_ago");
       const bool recent = ago < std::uint64_t{std::chrono::seconds{kRecent}.count()};
       // Files of the search path have no row.
       if (!recent || (!exports.contains(name) && !is_meant({name, report.program.name}))) continue;
       find(CtlHealth::warning, "export", name,
-           which_server(report) + "its storage failed a " + text_at(each, "operation") + " with " +
-               text_at(each, "errno") + " " + std::to_string(ago) + " s ago, at " +
-               text_at(each, "at") + "; see to it, and to the log of the server");
+           which_server(report) + "its storage failed a " + said_text(each, "operation") +
+               " with " + said_text(each, "errno") + " " + std::to_string(ago) + " s ago, at " +
+               said_text(each, "at") + "; see to it, and to the log of the server");
     }
   }
 
   /// When the rest is taken, further clients are turned away.
   void examine_room(const CtlReport& report) {
-    const std::uint64_t most = number_at(report.status, "max_sessions"),
-                        present = list_at(report.status, "sessions").size();
+    const std::uint64_t most = said_number(report.status, "max_sessions"),
+                        present = said_list(report.status, "sessions").size();
     if (most == 0 || present * 5 < most * 4) return;
     find(CtlHealth::warning, "sessions", report.program.name,
          std::to_string(present) + " of at most " + std::to_string(most) +
@@ -417,10 +402,10 @@ class Examiner {
   }
 
   void examine_listeners(const CtlReport& report) {
-    for (const CtlJson& each : list_at(report.status, "listeners")) {
-      if (text_at(each, "state") != "waiting") continue;
-      find(CtlHealth::warning, "listener", text_at(each, "listener"),
-           "it waits: " + text_at(each, "trouble"));
+    for (const CtlJson& each : said_list(report.status, "listeners")) {
+      if (said_text(each, "state") != "waiting") continue;
+      find(CtlHealth::warning, "listener", said_text(each, "listener"),
+           "it waits: " + said_text(each, "trouble"));
     }
   }
 
@@ -428,24 +413,24 @@ class Examiner {
   /// them. A client that is away is no trouble of the server.
   void count_clients(const CtlJson& status, bool all, const std::set<std::string>& exports) {
     std::set<std::string> sessions;
-    for (const CtlJson& session : list_at(status, "sessions")) {
-      const std::string name = text_at(session, "session");
+    for (const CtlJson& session : said_list(status, "sessions")) {
+      const std::string name = said_text(session, "session");
       if (all || is_meant({name})) sessions.insert(name);
     }
-    for (const CtlJson& device : list_at(status, "devices")) {
-      const std::string session = text_at(device, "session");
-      const bool by_export = exports.contains(text_at(device, "device"));
+    for (const CtlJson& device : said_list(status, "devices")) {
+      const std::string session = said_text(device, "session");
+      const bool by_export = exports.contains(said_text(device, "device"));
       if (by_export || sessions.contains(session)) ++devices_;
       if (by_export) sessions.insert(session);
     }
-    for (const CtlJson& path : list_at(status, "paths")) {
-      if (!sessions.contains(text_at(path, "session"))) continue;
+    for (const CtlJson& path : said_list(status, "paths")) {
+      if (!sessions.contains(said_text(path, "session"))) continue;
       ++paths_;
-      if (text_at(path, "state") == "connected") ++paths_up_;
+      if (said_text(path, "state") == "connected") ++paths_up_;
     }
     sessions_ += static_cast<std::uint64_t>(std::ranges::count_if(
-        list_at(status, "sessions"),
-        [&](const CtlJson& session) { return sessions.contains(text_at(session, "session")); }));
+        said_list(status, "sessions"),
+        [&](const CtlJson& session) { return sessions.contains(said_text(session, "session")); }));
   }
 
   // ---- The verdict ------------------------------------------------------------------------------
@@ -505,7 +490,7 @@ class Examiner {
                                  {"name", finding.name},
                                  {"text", finding.text}});
     }
-    return readable_json(all.dump(2, ' ', false, CtlJson::error_handler_t::replace)) + "\n";
+    return json_text(all, 2);
   }
 
   const CtlAction& action_;
@@ -532,7 +517,7 @@ CtlVerdict check_all(const CtlAction& action) {
       action.root,
       {.patience = kCheckPatience, .counters = false, .elsewhere = action.side != CtlSide::client});
   for (CtlReport& report : reports.all) {
-    if (text_at(report.status, "server").find("-mirror") == std::string::npos) continue;
+    if (said_text(report.status, "server").find("-mirror") == std::string::npos) continue;
     std::string trouble;
     CtlJson mirror = ask_program(report.program.socket, "mirror status", trouble);
     if (mirror.is_object()) report.status["mirror"] = std::move(mirror);

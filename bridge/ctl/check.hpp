@@ -2,20 +2,16 @@
 // rnbd-ctl check: whether all that runs is well, for monitoring.
 #pragma once
 
-#include <cstdint>
 #include <set>
 #include <string>
 #include <vector>
 
 #include "bridge/ctl/fstab.hpp"
+#include "bridge/ctl/output.hpp"
 #include "bridge/ctl/reports.hpp"
 #include "bridge/ctl/words.hpp"
 
 namespace rnbd {
-
-/// The exit statuses of a plugin of Nagios or Icinga. Source: Monitoring Plugins Development
-/// Guidelines, plugin return codes.
-enum class CtlHealth : std::uint8_t { ok = 0, warning = 1, critical = 2, unknown = 3 };
 
 struct CtlVerdict {
   CtlHealth health = CtlHealth::ok;

@@ -18,8 +18,6 @@
 namespace rnbd {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
 constexpr std::size_t kLongestAnswer = 16 << 20;
 constexpr std::size_t kDeepestAnswer = 64;  ///< brackets in brackets: printing recurses
 
@@ -87,16 +85,16 @@ bool is_too_deep(const std::string& json) {
   return false;
 }
 
-bool is_list_of_objects(const Json& value) {
+bool is_list_of_objects(const CtlJson& value) {
   return value.is_array() &&
-         std::ranges::all_of(value, [](const Json& each) { return each.is_object(); });
+         std::ranges::all_of(value, [](const CtlJson& each) { return each.is_object(); });
 }
 
 }  // namespace
 
-Json parse_answer(const std::string& answer) {
+CtlJson parse_answer(const std::string& answer) {
   if (is_too_deep(answer)) return nullptr;
-  Json json = Json::parse(answer, nullptr, /*allow_exceptions=*/false);
+  CtlJson json = CtlJson::parse(answer, nullptr, /*allow_exceptions=*/false);
   if (!json.is_object()) return nullptr;
   for (const char* list : {"devices", "paths", "sessions", "exports"}) {
     const auto found = json.find(list);
@@ -105,9 +103,29 @@ Json parse_answer(const std::string& answer) {
   return json;
 }
 
-std::string message_of(const Json& answer) {
-  const auto found = answer.find("message");
-  return found != answer.end() && found->is_string() ? found->get<std::string>() : "it failed";
+std::string message_of(const CtlJson& answer) {
+  return said(answer, "message").is_string() ? said_text(answer, "message") : "it failed";
+}
+
+CtlJson said(const CtlJson& object, const char* name) {
+  const auto found = object.find(name);
+  return found != object.end() ? *found : CtlJson{};
+}
+
+std::string said_text(const CtlJson& object, const char* name) {
+  const auto found = object.find(name);
+  return found != object.end() && found->is_string() ? found->get<std::string>() : "";
+}
+
+std::uint64_t said_number(const CtlJson& object, const char* name) {
+  const auto found = object.find(name);
+  return found != object.end() && found->is_number_unsigned() ? found->get<std::uint64_t>() : 0;
+}
+
+const CtlJson& said_list(const CtlJson& object, const char* name) {
+  static const CtlJson none = CtlJson::array();
+  const auto found = object.find(name);
+  return found != object.end() && found->is_array() ? *found : none;
 }
 
 tl::expected<std::string, CtlTrouble> ask_control_socket(const std::string& path, std::string line,

@@ -62,12 +62,6 @@ std::string uuid_of(const Export& each) {
   return each.entry.uuid == wire::Uuid{} ? "" : uuid_text(each.entry.uuid);
 }
 
-std::string joined(const std::vector<std::string>& all) {
-  std::string text;
-  for (const std::string& each : all) text += (text.empty() ? "" : " ") + each;
-  return text;
-}
-
 /// All fields of an export; the way to a referral is its URI.
 Json row_of(const CtlDiscovery& discovery, const Export& each, bool for_machines) {
   return {{"name", each.entry.name},
@@ -76,7 +70,7 @@ Json row_of(const CtlDiscovery& discovery, const Export& each, bool for_machines
           {"state", state_of(each)},
           {"used_by", each.used_by.empty() ? Json{} : Json(each.used_by)},
           {"uuid", uuid_of(each)},
-          {"paths", is_elsewhere(each) ? each.entry.description : joined(discovery.paths)},
+          {"paths", is_elsewhere(each) ? each.entry.description : joined(discovery.paths, " ")},
           {"description", is_elsewhere(each) ? "" : each.entry.description}};
 }
 
@@ -105,14 +99,11 @@ std::string json_of(const CtlDiscovery& discovery) {
   const Json all{{"exports", std::move(exports)},
                  {"referrals", std::move(referrals)},
                  {"paths", discovery.paths}};
-  return readable_json(all.dump(-1, ' ', false, Json::error_handler_t::replace)) + "\n";
+  return json_text(all);
 }
 
 /// Unknown: "".
-std::string text_of_value(const Json& value) {
-  if (value.is_null()) return "";
-  return readable_text(value.is_string() ? value.get<std::string>() : value.dump());
-}
+std::string text_of_value(const Json& value) { return value.is_null() ? "" : plain_text(value); }
 
 std::vector<std::vector<std::string>> cells_of(const CtlDiscovery& discovery) {
   std::vector<std::vector<std::string>> rows;

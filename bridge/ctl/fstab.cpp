@@ -19,14 +19,16 @@
 namespace rnbd {
 namespace {
 
-/// The link itself, or that of a partition.
-bool names(std::string_view source, const std::string& link) {
-  constexpr std::string_view kPart = "-part", kDigits = "0123456789";
-  if (!source.starts_with(link)) return false;
-  source.remove_prefix(link.size());
-  if (source.empty()) return true;
-  return source.starts_with(kPart) && source.size() > kPart.size() &&
-         source.find_first_not_of(kDigits, kPart.size()) == std::string_view::npos;
+/// The link of a disk, of which this may be a partition's.
+std::string without_part(const std::string& link) {
+  const std::size_t part = link.rfind("-part");
+  const bool is_part = part != std::string::npos && part + 5 < link.size() &&
+                       link.find_first_not_of("0123456789", part + 5) == std::string::npos;
+  return is_part ? link.substr(0, part) : link;
+}
+
+bool names(const std::string& source, const std::string& link) {
+  return source == link || without_part(source) == link;
 }
 
 /// As a line has them.
@@ -78,11 +80,7 @@ using Names = std::set<std::string>;
 std::string name_in(const std::string& source) {
   const std::string folder = link_of_mapping("");
   if (!source.starts_with(folder)) return "";
-  const std::string name = source.substr(folder.size());
-  const std::size_t part = name.rfind("-part");
-  const bool is_part = part != std::string::npos && part + 5 < name.size() &&
-                       name.find_first_not_of("0123456789", part + 5) == std::string::npos;
-  return is_part ? name.substr(0, part) : name;
+  return without_part(source.substr(folder.size()));
 }
 
 class FstabReader {

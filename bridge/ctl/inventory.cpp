@@ -10,8 +10,6 @@
 namespace rnbd {
 namespace {
 
-using Rows = std::vector<CtlJson>;
-
 constexpr std::uint64_t kSector = 512;  ///< bytes
 
 constexpr std::pair<std::string_view, std::string_view> kShortPolicies[] = {
@@ -24,26 +22,9 @@ CtlJson short_policy(const CtlJson& policy) {
   return nullptr;
 }
 
-/// The field of a program's answer; null if it has none.
-CtlJson said(const CtlJson& object, const char* name) {
-  const auto found = object.find(name);
-  return found != object.end() ? *found : CtlJson{};
-}
-
-const CtlJson& list_of(const CtlJson& object, const char* name) {
-  static const CtlJson none = CtlJson::array();
-  const auto found = object.find(name);
-  return found != object.end() && found->is_array() ? *found : none;
-}
-
-std::uint64_t number_in(const CtlJson& object, const char* name) {
-  const CtlJson value = said(object, name);
-  return value.is_number_unsigned() ? value.get<std::uint64_t>() : 0;
-}
-
 std::uint64_t sum_of(const CtlJson& list, const char* name) {
   std::uint64_t sum = 0;
-  for (const CtlJson& object : list) sum += number_in(object, name);
+  for (const CtlJson& object : list) sum += said_number(object, name);
   return sum;
 }
 
@@ -85,11 +66,6 @@ std::string letters_of(const CtlJson& paths) {
 bool takes_requests(const CtlJson& path) {
   const CtlJson in_use = said(path, "in_use");
   return in_use.is_boolean() ? in_use.get<bool>() : is_connected(path);
-}
-
-std::string said_text(const CtlJson& object, const char* name) {
-  const CtlJson value = said(object, name);
-  return value.is_string() ? value.get<std::string>() : "";
 }
 
 /// A client's address, [tcp:|rdma:][SRC@]DST:PORT[,preference=N], in parts.
@@ -136,18 +112,18 @@ class ClientRows {
  public:
   ClientRows(const CtlReport& report, const std::vector<KernelDevice>& kernel_devices)
       : status_{report.status},
-        counted_{list_of(report.counters, "devices")},
+        counted_{said_list(report.counters, "devices")},
         has_counters_{report.counters.is_object()},
         program_{report.program},
         kernel_devices_{kernel_devices} {}
 
   void add_to(CtlInventory& inventory) const {
-    for (const CtlJson& device : list_of(status_, "devices")) {
+    for (const CtlJson& device : said_list(status_, "devices")) {
       inventory.devices.push_back(row_of(CtlObject::device, about(device)));
     }
     CtlJson& row = inventory.sessions.emplace_back(row_of(CtlObject::session, session()));
     row["paths"] = CtlJson::array();
-    for (const CtlJson& path : list_of(status_, "paths")) {
+    for (const CtlJson& path : said_list(status_, "paths")) {
       inventory.paths.push_back(row_of(CtlObject::path, about_path(path)));
       row["paths"].push_back(inventory.paths.back());
       // Nobody is shown this one: it is for who steers the path.
@@ -157,7 +133,7 @@ class ClientRows {
 
  private:
   CtlJson bytes(const CtlJson& counters, const char* name, std::uint64_t unit) const {
-    return has_counters_ ? CtlJson(number_in(counters, name) / unit) : CtlJson{};
+    return has_counters_ ? CtlJson(said_number(counters, name) / unit) : CtlJson{};
   }
 
   CtlJson about(const CtlJson& device) const {
@@ -199,14 +175,14 @@ class ClientRows {
   /// Its session has no path that takes requests.
   bool waits() const {
     return said(status_, "session").is_string() &&
-           std::ranges::none_of(list_of(status_, "paths"), takes_requests);
+           std::ranges::none_of(said_list(status_, "paths"), takes_requests);
   }
 
   /// "no path for 12 s (tcp:10.0.0.1:1234: Connection refused)"
   std::string awaited() const {
     const CtlJson since = said(status_, "seconds_without_path");
     std::string why;
-    for (const CtlJson& path : list_of(status_, "paths")) {
+    for (const CtlJson& path : said_list(status_, "paths")) {
       std::string trouble = said_text(path, "trouble");
       if (trouble.empty() && said(path, "state") == "disconnected")
         trouble = "disconnected by command";
@@ -230,7 +206,7 @@ class ClientRows {
   }
 
   CtlJson session() const {
-    const CtlJson& paths = list_of(status_, "paths");
+    const CtlJson& paths = said_list(status_, "paths");
     const auto active = static_cast<std::uint64_t>(std::ranges::count_if(paths, is_connected));
     const CtlJson read = sum_of(counted_, "read_bytes"), written = sum_of(counted_, "write_bytes");
     return {{"sessname", said(status_, "session")},
@@ -281,17 +257,17 @@ class ServerRows {
       : status_{report.status}, program_{report.program.name} {}
 
   void add_to(CtlInventory& inventory) const {
-    for (const CtlJson& device : list_of(status_, "devices")) {
+    for (const CtlJson& device : said_list(status_, "devices")) {
       inventory.devices.push_back(row_of(CtlObject::device, about(device)));
     }
-    for (const CtlJson& each : list_of(status_, "exports")) {
-      if (!with(list_of(status_, "devices"), "device", said(each, "export")).empty()) continue;
+    for (const CtlJson& each : said_list(status_, "exports")) {
+      if (!with(said_list(status_, "devices"), "device", said(each, "export")).empty()) continue;
       inventory.devices.push_back(row_of(CtlObject::device, about_unused(each)));
     }
-    for (const CtlJson& session : list_of(status_, "sessions")) {
+    for (const CtlJson& session : said_list(status_, "sessions")) {
       inventory.sessions.push_back(row_of(CtlObject::session, about_session(session)));
     }
-    for (const CtlJson& path : list_of(status_, "paths")) {
+    for (const CtlJson& path : said_list(status_, "paths")) {
       inventory.paths.push_back(row_of(CtlObject::path, about_path(path)));
     }
   }
@@ -299,7 +275,7 @@ class ServerRows {
  private:
   CtlJson about(const CtlJson& device) const {
     const CtlJson name = said(device, "device");
-    const CtlJson its_export = with(list_of(status_, "exports"), "export", name);
+    const CtlJson its_export = with(said_list(status_, "exports"), "export", name);
     return {{"sessname", said(device, "session")},
             {"mapping_path", name},
             {"state", state_of(its_export, "open")},
@@ -364,7 +340,7 @@ class ServerRows {
 
   CtlJson paths_of(const CtlJson& session) const {
     CtlJson paths = CtlJson::array();
-    for (const CtlJson& path : list_of(status_, "paths")) {
+    for (const CtlJson& path : said_list(status_, "paths")) {
       if (said(path, "session") == session) paths.push_back(path);
     }
     return paths;
@@ -394,11 +370,9 @@ class ServerRows {
   const std::string& program_;
 };
 
-bool is_server(const CtlReport& report) { return report.status.contains("sessions"); }
-
 /// Why a bridge has not opened its device yet.
 std::string obstacle_of(const CtlJson& status) {
-  for (const CtlJson& path : list_of(status, "paths")) {
+  for (const CtlJson& path : said_list(status, "paths")) {
     const std::string trouble = said_text(path, "trouble");
     if (!trouble.empty()) return trouble;
   }

@@ -4,18 +4,16 @@
 #pragma once
 
 #include <array>
-#include <nlohmann/json_fwd.hpp>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "bridge/ctl/dialog.hpp"
 #include "bridge/ctl/kernel_devices.hpp"
 #include "bridge/ctl/words.hpp"
 
 namespace rnbd {
-
-using CtlJson = nlohmann::ordered_json;
 
 struct CtlReport;
 

@@ -299,6 +299,10 @@ std::vector<std::string> openers_of(const std::string& root, const std::string& 
   return all;
 }
 
+std::string users_of(const std::string& root, const std::string& device) {
+  return joined(openers_of(root, device));
+}
+
 bool is_only_udev(const std::vector<std::string>& openers) {
   const auto is_udev = [](const std::string& opener) {
     return opener.starts_with("open in ") &&

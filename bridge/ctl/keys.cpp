@@ -22,7 +22,6 @@
 #include "bridge/ctl/output.hpp"
 #include "bridge/ctl/whole_file.hpp"
 #include "bridge/daemon/cli.hpp"
-#include "bridge/protocol/printable.hpp"
 #include "rdma/transport/tls/generate.hpp"
 #include "rdma/transport/tls/inspect.hpp"
 #include "rdma/transport/tls/key_files.hpp"
@@ -79,6 +78,14 @@ Done make_directory(const std::string& path) {
   std::filesystem::create_directories(path, error);
   if (!error) return {};
   return tl::unexpected(path + ": " + error.message());
+}
+
+tl::expected<tls::CertificateFacts, std::string> facts_in(const std::string& path) {
+  const auto content = tls::read_key_file(path, tls::Kind::open);
+  if (!content) return tl::unexpected(content.error());
+  return tls::look_at(content->text()).map_error([&](const std::string& wrong) {
+    return path + ": " + wrong;
+  });
 }
 
 // ---- Shared keys -------------------------------------------------------------------------------
@@ -264,10 +271,8 @@ tl::expected<std::vector<std::string>, std::string> serials_of(const std::string
   std::error_code unknown;
   for (const std::string& path : {who + '/' + tls::kClientCertificate, who}) {
     if (!std::filesystem::is_regular_file(path, unknown)) continue;
-    const auto content = tls::read_key_file(path, tls::Kind::open);
-    if (!content) return tl::unexpected(content.error());
-    const auto facts = tls::look_at(content->text());
-    if (!facts) return tl::unexpected(path + ": " + facts.error());
+    const auto facts = facts_in(path);
+    if (!facts) return tl::unexpected(facts.error());
     return std::vector{facts->serial};
   }
   return tl::unexpected(directory + kIssued + " has no certificate of '" + who +
@@ -418,10 +423,8 @@ tl::expected<std::vector<Shown>, std::string> certificates(const std::string& di
        {tls::kCaCertificate, tls::kServerCertificate, tls::kClientCertificate}) {
     const std::string path = directory + '/' + name;
     if (!tls::is_there(path)) continue;
-    const auto content = tls::read_key_file(path, tls::Kind::open);
-    if (!content) return tl::unexpected(content.error());
-    const auto facts = tls::look_at(content->text());
-    if (!facts) return tl::unexpected(path + ": " + facts.error());
+    const auto facts = facts_in(path);
+    if (!facts) return tl::unexpected(facts.error());
     all.push_back({name, facts->name, facts->fingerprint, date_of(facts->end),
                    tls::end_soon(facts->end, std::time(nullptr))});
   }
@@ -465,9 +468,7 @@ void print_json(const std::vector<Shown>& all) {
     if (!key.warning.empty()) one["warning"] = key.warning;
     list.push_back(std::move(one));
   }
-  const nlohmann::ordered_json answer{{"keys", std::move(list)}};
-  constexpr auto kReplace = nlohmann::ordered_json::error_handler_t::replace;
-  say(readable_json(answer.dump(-1, ' ', false, kReplace)) + "\n");
+  say(json_text({{"keys", std::move(list)}}));
 }
 
 Done list_keys(const std::string& path, bool json) {

@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "bridge/ctl/reports.hpp"
+#include "bridge/ctl/output.hpp"
 #include "bridge/protocol/closest.hpp"
 #include "bridge/protocol/printable.hpp"
 
@@ -20,8 +20,6 @@ namespace {
 
 using Columns = std::vector<CtlField>;
 using Cells = std::vector<std::string>;
-template <class Value>
-using Or = tl::expected<Value, std::string>;
 
 constexpr std::size_t kGap = 2;  ///< blanks between columns
 constexpr std::array kObjectsOfList{CtlObject::device, CtlObject::session, CtlObject::path};
@@ -37,14 +35,10 @@ const CtlField* find_field(CtlObject object, std::string_view name) {
 
 std::string complaint_about_field(CtlObject object, const std::string& name) {
   std::vector<std::string> known;
-  std::string list;
-  for (const CtlField& field : fields_of(object)) {
-    known.emplace_back(field.name);
-    list += (list.empty() ? "" : ", ") + known.back();
-  }
+  for (const CtlField& field : fields_of(object)) known.emplace_back(field.name);
   const std::string guess = closest(name, known);
   return "a " + std::string{name_of(object)} + " has no field '" + name + "'" +
-         (guess.empty() ? "; there are " + list : "; did you mean " + guess + "?");
+         (guess.empty() ? "; there are " + joined(known) : "; did you mean " + guess + "?");
 }
 
 std::vector<std::string> names_in(std::string_view list) {
@@ -206,9 +200,15 @@ std::string text_in(const CtlAction& action, const CtlField& field, const CtlJso
   if (for_people && field.kind == CtlKind::bytes && value.is_number()) {
     return human_size(value.get<double>());
   }
-  const std::string text =
-      readable_text(value.is_string() ? value.get<std::string>() : value.dump());
+  const std::string text = plain_text(value);
   return text.empty() ? unknown : text;
+}
+
+Cells cells_of(const CtlAction& action, const Columns& columns, const CtlJson& row,
+               const char* unknown) {
+  Cells cells;
+  for (const CtlField& column : columns) cells.push_back(text_in(action, column, row, unknown));
+  return cells;
 }
 
 // ---- Rows for programs --------------------------------------------------------------------------
@@ -221,7 +221,7 @@ std::string csv_cell(const std::string& text) {
   return quoted + '"';
 }
 
-std::string csv_line(const std::vector<std::string>& cells) {
+std::string csv_line(const Cells& cells) {
   std::string line;
   for (const std::string& cell : cells)
     line += (&cell == &cells.front() ? "" : ",") + csv_cell(cell);
@@ -236,19 +236,16 @@ std::string xml_text(const std::string& text) {
   return escaped;
 }
 
-std::vector<std::string> names_of(const Columns& columns) {
-  std::vector<std::string> names;
+Cells names_of(const Columns& columns) {
+  Cells names;
   for (const CtlField& column : columns) names.emplace_back(column.name);
   return names;
 }
 
-std::vector<std::vector<std::string>> texts_of(const CtlAction& action, const Columns& columns,
-                                               const std::vector<CtlJson>& list) {
-  std::vector<std::vector<std::string>> rows;
-  for (const CtlJson& row : list) {
-    std::vector<std::string>& texts = rows.emplace_back();
-    for (const CtlField& column : columns) texts.push_back(text_in(action, column, row, ""));
-  }
+std::vector<Cells> texts_of(const CtlAction& action, const Columns& columns,
+                            const std::vector<CtlJson>& list) {
+  std::vector<Cells> rows;
+  for (const CtlJson& row : list) rows.push_back(cells_of(action, columns, row, ""));
   return rows;
 }
 
@@ -281,15 +278,14 @@ CtlJson objects_of(const CtlAction& action, const Columns& columns,
 std::string json_of(const CtlAction& action, CtlObject object, const Columns& columns,
                     const std::vector<CtlJson>& list) {
   const CtlJson all{{std::string{name_of(object)} + 's', objects_of(action, columns, list)}};
-  return readable_json(all.dump(2, ' ', false, CtlJson::error_handler_t::replace)) + "\n";
+  return json_text(all, 2);
 }
 
 /// The rows in the format of the command, which must be one for programs.
 std::string for_programs(const CtlAction& action, CtlObject object, const Columns& columns,
                          const std::vector<CtlJson>& list) {
   if (action.format == CtlFormat::csv) {
-    return csv_table(action.headers ? names_of(columns) : std::vector<std::string>{},
-                     texts_of(action, columns, list));
+    return csv_table(action.headers ? names_of(columns) : Cells{}, texts_of(action, columns, list));
   }
   if (action.format == CtlFormat::xml) {
     return xml_table(name_of(object), names_of(columns), texts_of(action, columns, list));
@@ -326,12 +322,6 @@ std::string lines_of(const Columns& columns, const std::vector<Cells>& rows) {
     text += line + "\n";
   }
   return text;
-}
-
-Cells cells_of(const CtlAction& action, const Columns& columns, const CtlJson& row) {
-  Cells cells;
-  for (const CtlField& column : columns) cells.push_back(text_in(action, column, row, "-"));
-  return cells;
 }
 
 /// The row of a path below its session: the fields that both have, and the path's name in the first
@@ -390,8 +380,7 @@ void add_total(const CtlAction& action, const Columns& columns,
     const std::string name{column.name};
     sums[name] = is_summed(column) ? CtlJson(sum_of(list, name)) : CtlJson("");
   }
-  Cells cells;
-  for (const CtlField& column : columns) cells.push_back(text_in(action, column, sums, ""));
+  Cells cells = cells_of(action, columns, sums, "");
   const auto space = std::ranges::find(cells, "");
   if (space != cells.end()) *space = label;
   rows.push_back(cells);
@@ -418,7 +407,7 @@ std::string table_of(const CtlAction& action, CtlObject object, const Columns& c
     for (const CtlField& column : columns) headings.push_back(upper(column.name));
   }
   for (const CtlJson& row : list) {
-    rows.push_back(cells_of(action, columns, row));
+    rows.push_back(cells_of(action, columns, row, "-"));
     if (object == CtlObject::session && action.tree) {
       add_branches(action, columns, row, inventory, rows);
     }
@@ -463,7 +452,8 @@ std::vector<CtlJson> named(const CtlInventory& inventory, CtlObject object,
 }
 
 /// The kind of thing that has the name.
-Or<CtlObject> object_named(const CtlAction& action, const CtlInventory& inventory) {
+tl::expected<CtlObject, std::string> object_named(const CtlAction& action,
+                                                  const CtlInventory& inventory) {
   const std::string& name = action.names.front();
   std::vector<CtlObject> objects;
   for (const CtlObject object : kObjectsOfList) {

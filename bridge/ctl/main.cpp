@@ -21,7 +21,6 @@
 
 #include "bridge/control/commands.hpp"
 #include "bridge/ctl/all_programs.hpp"
-#include "bridge/ctl/check.hpp"
 #include "bridge/ctl/dialog.hpp"
 #include "bridge/ctl/discover.hpp"
 #include "bridge/ctl/hidden.hpp"
@@ -36,7 +35,6 @@
 namespace rnbd {
 namespace {
 
-using Json = nlohmann::ordered_json;
 using std::chrono::steady_clock;
 
 constexpr const char* kDescription =
@@ -106,37 +104,32 @@ struct Invocation {
 
 constexpr double kMega = 1e6, kMicrosecond = 1e3;  ///< bytes; nanoseconds
 
-double number_of(const Json& object, const std::string& name) {
+double number_of(const CtlJson& object, const std::string& name) {
   const auto found = object.find(name);
   return found != object.end() && found->is_number() ? found->get<double>() : 0;
 }
 
-/// Null: there is none.
-Json field(const Json& object, const char* name) {
-  const auto found = object.find(name);
-  return found != object.end() ? *found : Json{};
-}
-
 double rounded(double value) { return std::round(value * 10) / 10; }
 
-double increase(const Json& before, const Json& after, const std::string& name) {
+double increase(const CtlJson& before, const CtlJson& after, const std::string& name) {
   const double now = number_of(after, name);
   const double then = number_of(before, name);
   return now >= then ? now - then : now;
 }
 
 /// The object of a list that is about the same thing.
-Json same_in(const Json& list, const Json& object, std::initializer_list<const char*> keys) {
-  for (const Json& each : list) {
-    if (std::ranges::all_of(
-            keys, [&](const char* key) { return field(each, key) == field(object, key); }))
+CtlJson same_in(const CtlJson& list, const CtlJson& object,
+                std::initializer_list<const char*> keys) {
+  for (const CtlJson& each : list) {
+    if (std::ranges::all_of(keys,
+                            [&](const char* key) { return said(each, key) == said(object, key); }))
       return each;
   }
-  return Json::object();
+  return CtlJson::object();
 }
 
 /// The mean of those that were timed; null: there were none.
-Json mean_latency(const Json& before, const Json& after, const std::string& operation) {
+CtlJson mean_latency(const CtlJson& before, const CtlJson& after, const std::string& operation) {
   const double timed = increase(before, after, operation + "_timed");
   if (timed <= 0) return nullptr;
   return rounded(increase(before, after, operation + "_timed_ns") / timed / kMicrosecond);
@@ -144,14 +137,14 @@ Json mean_latency(const Json& before, const Json& after, const std::string& oper
 
 /// The rates between two answers to `counters`, which are `seconds` > 0 apart: an object with the
 /// lists `devices` and `paths`. A counter that went back has started from 0.
-Json rates_between(const Json& before, const Json& after, double seconds) {
-  Json rates{{"devices", Json::array()}, {"paths", Json::array()}};
-  for (const Json& device : after["devices"]) {
-    const Json then = same_in(before["devices"], device, {"device"});
+CtlJson rates_between(const CtlJson& before, const CtlJson& after, double seconds) {
+  CtlJson rates{{"devices", CtlJson::array()}, {"paths", CtlJson::array()}};
+  for (const CtlJson& device : after["devices"]) {
+    const CtlJson then = same_in(before["devices"], device, {"device"});
     const auto rate = [&](const char* name, double unit) {
       return rounded(increase(then, device, name) / seconds / unit);
     };
-    rates["devices"].push_back({{"device", field(device, "device")},
+    rates["devices"].push_back({{"device", said(device, "device")},
                                 {"r/s", rate("read_ops", 1)},
                                 {"w/s", rate("write_ops", 1)},
                                 {"other/s", rate("other_ops", 1)},
@@ -162,14 +155,14 @@ Json rates_between(const Json& before, const Json& after, double seconds) {
                                 {"in_flight", number_of(device, "in_flight")},
                                 {"errors/s", rate("errors", 1)}});
   }
-  for (const Json& path : after["paths"]) {
-    const Json then = same_in(before["paths"], path, {"path", "session"});
-    rates["paths"].push_back({{"path", field(path, "path")},
-                              {"session", field(path, "session")},
-                              {"state", field(path, "state")},
+  for (const CtlJson& path : after["paths"]) {
+    const CtlJson then = same_in(before["paths"], path, {"path", "session"});
+    rates["paths"].push_back({{"path", said(path, "path")},
+                              {"session", said(path, "session")},
+                              {"state", said(path, "state")},
                               {"req/s", rounded(increase(then, path, "requests") / seconds)},
                               {"in_flight", number_of(path, "in_flight")},
-                              {"latency_us", field(path, "latency_us")}});
+                              {"latency_us", said(path, "latency_us")}});
   }
   return rates;
 }
@@ -178,7 +171,7 @@ Json rates_between(const Json& before, const Json& after, double seconds) {
 int run_top(const TopOptions& options,
             const std::function<tl::expected<std::string, std::string>()>& counters) {
   const bool on_terminal = ::isatty(STDOUT_FILENO) == 1 && !options.once && !options.json;
-  Json before;
+  CtlJson before;
   steady_clock::time_point then;
   for (;;) {
     const auto answer = counters();
@@ -187,14 +180,14 @@ int run_top(const TopOptions& options,
       complain(answer.error());
       return 1;
     }
-    Json after = parse_answer(*answer);
+    CtlJson after = parse_answer(*answer);
     if (!after.is_object() || !after.contains("devices") || !after.contains("paths")) {
       complain(readable_text(after.contains("message") ? message_of(after) : "no counters"));
       return 1;
     }
     if (!before.is_null()) {
       const std::chrono::duration<double> passed = now - then;
-      const Json rates = rates_between(before, after, std::max(passed.count(), 1e-3));
+      const CtlJson rates = rates_between(before, after, std::max(passed.count(), 1e-3));
       if (on_terminal) clear_terminal();
       say(options.json ? readable_json(rates.dump()) + '\n' : readable(rates));
       if (!options.json && !on_terminal && !options.once) say("\n");
@@ -371,18 +364,12 @@ int perform(int argc, char** argv) {
   return invocation ? run(*invocation) : leave_early(invocation.error());
 }
 
-/// Monitoring would take 1 for a warning.
-int status_of_silence(const std::vector<std::string>& words) {
-  const bool checks = std::ranges::find(words, "check") != words.end();
-  return checks ? static_cast<int>(CtlHealth::unknown) : 1;
-}
-
 }  // namespace
 }  // namespace rnbd
 
 int main(int argc, char** argv) {
   if (!rnbd::open_standard_streams()) return 1;
-  const int unwritten = rnbd::status_of_silence({argv + 1, argv + argc});
+  const int unwritten = rnbd::status_of_failure({argv + 1, argv + argc}, 1);
   try {
     return rnbd::with_output(rnbd::perform(argc, argv), unwritten);
   } catch (const std::exception& error) {

@@ -201,6 +201,12 @@ std::set<std::string> names_of_mapping_files(const std::string& root, bool persi
   return names;
 }
 
+std::set<std::string> names_of_mappings(const std::string& root) {
+  std::set<std::string> names = names_of_mapping_files(root, true);
+  names.merge(names_of_mapping_files(root, false));
+  return names;
+}
+
 std::optional<KernelDevice> device_called(const std::string& root, const std::string& name) {
   const auto devices = find_kernel_devices(root);
   const auto found = std::ranges::find(devices, name, &KernelDevice::name);

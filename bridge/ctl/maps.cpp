@@ -7,6 +7,7 @@
 #include <fstream>
 #include <future>
 #include <memory>
+#include <optional>
 #include <set>
 #include <thread>
 #include <utility>
@@ -42,9 +43,7 @@ constexpr double kTimeToGrow = 30;  ///< seconds
 constexpr std::chrono::milliseconds kLookEvery{50};
 constexpr std::uint64_t kSectorBytes = 512;
 
-tl::unexpected<MapTrouble> map_trouble(std::string text) {
-  return tl::unexpected(MapTrouble{1, std::move(text)});
-}
+CtlOutcome refused(std::string why) { return {1, "", std::move(why)}; }
 
 // ---- Files --------------------------------------------------------------------------------------
 
@@ -65,6 +64,13 @@ std::string remove_mapping_files(const std::vector<std::string>& paths) {
     if (error) return path + ": " + error.message();
   }
   return "";
+}
+
+/// Nothing: there is no file that can be read.
+std::optional<std::string> export_in_file(const std::string& root, const std::string& name) {
+  const auto mapping = mapping_in(find_mapping(root, name));
+  const auto uri = mapping ? parse_device_uri(mapping->uri) : tl::unexpected(mapping.error());
+  return uri ? std::optional{uri->device} : std::nullopt;
 }
 
 // ---- Disks of the kernel ------------------------------------------------------------------------
@@ -106,15 +112,6 @@ std::string take_by_force(const std::string& root, const FoundMapping& found,
          " that its disk goes, because that reads nothing any more; kill that process";
 }
 
-/// "mounted at /mnt, open in 123 (dd)"
-std::string users_of(const std::string& root, const std::string& device) {
-  std::string list;
-  for (const std::string& opener : openers_of(root, device)) {
-    list += (list.empty() ? "" : ", ") + opener;
-  }
-  return list;
-}
-
 bool is_there(const FoundMapping& found, const Supervisor& supervisor) {
   return found.device || !found.files.empty() || supervisor.runs(found.name);
 }
@@ -134,10 +131,6 @@ std::string story_of_leftover(const std::string& root, const FoundMapping& found
          "', without a bridge and without a mapping, as after unmap --force; " +
          (users.empty() ? "`rnbd-ctl unmap " + found.name + "` takes it away"
                         : "it goes when nobody uses it: " + users);
-}
-
-std::string nothing_named(const std::string& word) {
-  return "nothing is mapped as '" + word + "'; `rnbd-ctl client list` tells what is";
 }
 
 /// "" or the users of its device.
@@ -230,11 +223,11 @@ std::string begin(const std::string& root, const Mapping& mapping, Supervisor& s
 }
 
 /// The device can be used by its link, too, when this returns.
-MapAnswer device_line(const std::string& root, const std::string& name,
-                      double patience = kTimeForLink) {
+tl::expected<std::string, std::string> device_line(const std::string& root, const std::string& name,
+                                                   double patience = kTimeForLink) {
   const auto device = device_called(root, name);
   if (!device)
-    return map_trouble("the bridge runs, but the kernel has no device of '" + name + "'");
+    return tl::unexpected("the bridge runs, but the kernel has no device of '" + name + "'");
   const std::string missing = await_link(root, *device, patience);
   if (!missing.empty()) complain(missing);
   return "/dev/" + device->device + "\n";
@@ -366,17 +359,11 @@ tl::expected<std::uint64_t, std::string> size_told_by(const CtlReport& report) {
                         device["state"].get<std::string>() + ", " + trouble);
 }
 
-std::set<std::string> names_of_mappings(const std::string& root) {
-  std::set<std::string> names = names_of_mapping_files(root, true);
-  names.merge(names_of_mapping_files(root, false));
-  return names;
-}
-
-MapAnswer map_device(const CtlAction& action) {
+CtlOutcome map_device(const CtlAction& action) {
   const auto patience = seconds_to_wait(action, kTimeForLink);
-  if (!patience) return tl::unexpected(MapTrouble{2, patience.error()});
+  if (!patience) return {2, "", patience.error()};
   const auto mapping = mapping_of(action);
-  if (!mapping) return tl::unexpected(MapTrouble{2, mapping.error()});
+  if (!mapping) return {2, "", mapping.error()};
   const auto supervisor = choose_supervisor(action.root, action.bridge);
   const FoundMapping found = find_mapping(action.root, mapping->name);
   const bool lasts_now = action.persist && ends_with_boot(action.root, found);
@@ -388,35 +375,36 @@ MapAnswer map_device(const CtlAction& action) {
     wrong = refuse_second(action.root, *mapping, *supervisor);
     if (wrong.empty()) wrong = begin(action.root, *mapping, *supervisor, action.persist);
   }
-  if (!wrong.empty()) return map_trouble(wrong + advice);
-  auto line = device_line(action.root, mapping->name, *patience);
+  if (!wrong.empty()) return refused(wrong + advice);
+  const auto line = device_line(action.root, mapping->name, *patience);
+  if (!line) return refused(line.error());
   // Not on standard output, which scripts read.
-  if (line && action.access != "ro") warn_of_read_only(action.root, mapping->name, *supervisor);
-  if (line && action.persist) {
+  if (action.access != "ro") warn_of_read_only(action.root, mapping->name, *supervisor);
+  if (action.persist) {
     complain("to mount it at boot, write into /etc/fstab, with its place and its file system:\n" +
              fstab_line(mapping->name));
   }
-  return line;
+  return {0, *line, ""};
 }
 
-MapAnswer unmap_device(const CtlAction& action) {
+CtlOutcome unmap_device(const CtlAction& action) {
   const auto supervisor = choose_supervisor(action.root, "");
   const FoundMapping found = find_mapping(action.root, action.names.front());
-  if (!is_there(found, *supervisor)) return map_trouble(nothing_named(action.names.front()));
+  if (!is_there(found, *supervisor)) return refused(nothing_named(action.names.front()));
   std::string wrong = take_away(action.root, found, *supervisor, action.force);
-  if (!wrong.empty()) return map_trouble(wrong);
+  if (!wrong.empty()) return refused(wrong);
   const bool persists = std::ranges::find(found.files, path_of_mapping(action.root, found.name,
                                                                        true)) != found.files.end();
   if (persists) wrong = supervisor->disable(found.name);
   if (wrong.empty()) wrong = remove_mapping_files(found.files);
-  if (!wrong.empty()) return map_trouble(wrong);
+  if (!wrong.empty()) return refused(wrong);
   const std::string users = action.force ? warning_about_users(action.root, found) : "";
   if (!users.empty()) complain(users);
   warn_of_fstab(action.root, found);
-  return (found.device ? found.device->device + " of " : "") + found.name + ": unmapped\n";
+  return {0, (found.device ? found.device->device + " of " : "") + found.name + ": unmapped\n", ""};
 }
 
-MapAnswer remap_devices(const CtlAction& action, const std::vector<std::string>& names) {
+CtlOutcome remap_devices(const CtlAction& action, const std::vector<std::string>& names) {
   const auto supervisor = choose_supervisor(action.root, action.bridge);
   std::vector<Remapped> all;
   std::string troubles;
@@ -428,7 +416,7 @@ MapAnswer remap_devices(const CtlAction& action, const std::vector<std::string>&
       add_trouble(troubles, one.error());
     }
   }
-  if (!troubles.empty()) return map_trouble(troubles);
+  if (!troubles.empty()) return refused(troubles);
   // All of them go before the first comes: nothing of the old session is left then.
   std::erase_if(all, [&](const Remapped& one) {
     const std::string wrong = take_away(action.root, one.found, *supervisor, action.force);
@@ -438,29 +426,30 @@ MapAnswer remap_devices(const CtlAction& action, const std::vector<std::string>&
   std::string told;
   for (const Remapped& one : all) {
     const std::string wrong = supervisor->start(one.mapping);
-    const auto line = wrong.empty() ? device_line(action.root, one.found.name) : map_trouble(wrong);
-    line ? told += *line : add_trouble(troubles, line.error().text);
+    const auto line =
+        wrong.empty() ? device_line(action.root, one.found.name) : tl::unexpected(wrong);
+    line ? told += *line : add_trouble(troubles, line.error());
   }
-  if (!troubles.empty()) return map_trouble(troubles);
-  return told;
+  if (!troubles.empty()) return refused(troubles);
+  return {0, told, ""};
 }
 
-MapAnswer resize_device(const CtlAction& action) {
+CtlOutcome resize_device(const CtlAction& action) {
   const auto patience = seconds_to_wait(action, kTimeToGrow);
-  if (!patience) return tl::unexpected(MapTrouble{2, patience.error()});
+  if (!patience) return {2, "", patience.error()};
   const FoundMapping found = find_mapping(action.root, action.names.front());
   if (!found.device) {
-    return map_trouble("the kernel has no device of '" + action.names.front() +
-                       "' yet; `rnbd-ctl client list` tells what its bridge waits for");
+    return refused("the kernel has no device of '" + action.names.front() +
+                   "' yet; `rnbd-ctl client list` tells what its bridge waits for");
   }
   const std::string shrunk = complaint_about_shrinking(action.root, found.name);
-  if (!shrunk.empty()) return map_trouble(shrunk);
+  if (!shrunk.empty()) return refused(shrunk);
   const auto wanted = wanted_size(action, found.name);
-  if (!wanted) return map_trouble(wanted.error());
+  if (!wanted) return refused(wanted.error());
   const std::string& device = found.device->device;
   std::uint64_t size = size_in_kernel(action.root, device);
   if (*wanted < size) {
-    return map_trouble(device + " has " + in_bytes(size) + ", and a disk in use cannot shrink");
+    return refused(device + " has " + in_bytes(size) + ", and a disk in use cannot shrink");
   }
   if (size < *wanted) {
     complain(device + " has " + in_bytes(size) + "; waiting for " + in_bytes(*wanted) + ", " +
@@ -471,10 +460,14 @@ MapAnswer resize_device(const CtlAction& action) {
     std::this_thread::sleep_for(kLookEvery);
     size = size_in_kernel(action.root, device);
   }
-  if (size >= *wanted) return device + " has " + in_bytes(size) + "\n";
-  return map_trouble(device + " has " + in_bytes(size) + ", not " + in_bytes(*wanted) + ", after " +
-                     in_seconds(*patience) + "; " +
-                     obstacle_to_growth(size_at_server(action.root, found.name), *wanted));
+  if (size >= *wanted) return {0, device + " has " + in_bytes(size) + "\n", ""};
+  return refused(device + " has " + in_bytes(size) + ", not " + in_bytes(*wanted) + ", after " +
+                 in_seconds(*patience) + "; " +
+                 obstacle_to_growth(size_at_server(action.root, found.name), *wanted));
+}
+
+std::string nothing_named(const std::string& word) {
+  return "nothing is mapped as '" + word + "'; `rnbd-ctl client list` tells what is";
 }
 
 std::string mapping_called(const CtlAction& action, const std::string& name) {
@@ -487,9 +480,7 @@ void add_exports_of_mappings(const std::string& root, CtlInventory& inventory) {
   for (CtlJson& row : inventory.devices) {
     const bool is_disk = row["direction"] == "import" && row["devname"].is_string();
     if (!is_disk || !row["mapping_path"].is_null()) continue;
-    const auto mapping = mapping_in(find_mapping(root, row["program"]));
-    const auto uri = mapping ? parse_device_uri(mapping->uri) : tl::unexpected(mapping.error());
-    if (uri) row["mapping_path"] = uri->device;
+    if (const auto name = export_in_file(root, row["program"])) row["mapping_path"] = *name;
   }
 }
 
@@ -497,9 +488,8 @@ std::set<std::string> mappings_of_export(const std::string& root, const std::str
                                          const CtlInventory& inventory) {
   std::set<std::string> mappings;
   for (const std::string& each : names_of_mappings(root)) {
-    const auto mapping = mapping_in(find_mapping(root, each));
-    const auto uri = mapping ? parse_device_uri(mapping->uri) : tl::unexpected(mapping.error());
-    if (uri && plain_path(uri->device) == plain_path(name)) mappings.insert(each);
+    const auto its = export_in_file(root, each);
+    if (its && plain_path(*its) == plain_path(name)) mappings.insert(each);
   }
   for (const CtlJson& row : inventory.devices) {
     const bool is_it = row["mapping_path"] == name || row["uuid"] == name;
@@ -510,7 +500,7 @@ std::set<std::string> mappings_of_export(const std::string& root, const std::str
   return mappings;
 }
 
-MapAnswer recover_devices(const CtlAction& action) {
+CtlOutcome recover_devices(const CtlAction& action) {
   const auto supervisor = choose_supervisor(action.root, action.bridge);
   const bool all = action.names.front() == "all";
   const auto names = all ? names_of_mappings(action.root)
@@ -522,11 +512,11 @@ MapAnswer recover_devices(const CtlAction& action) {
     std::string wrong = story_of_leftover(action.root, found, *supervisor);
     const auto mapping = mapping_in(found);
     if (wrong.empty()) wrong = mapping ? supervisor->start(*mapping) : mapping.error();
-    const auto line = wrong.empty() ? device_line(action.root, name) : map_trouble(wrong);
-    line ? told += *line : add_trouble(troubles, line.error().text);
+    const auto line = wrong.empty() ? device_line(action.root, name) : tl::unexpected(wrong);
+    line ? told += *line : add_trouble(troubles, line.error());
   }
-  if (!troubles.empty()) return map_trouble(troubles);
-  return told;
+  if (!troubles.empty()) return refused(troubles);
+  return {0, told, ""};
 }
 
 }  // namespace rnbd

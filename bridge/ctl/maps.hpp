@@ -9,34 +9,26 @@
 #include <vector>
 
 #include "bridge/ctl/inventory.hpp"
+#include "bridge/ctl/output.hpp"
 #include "bridge/ctl/words.hpp"
 
 namespace rnbd {
 
-/// The output of a command that is done.
-///
-/// Errors: a sentence for standard error, and the exit status.
-struct MapTrouble {
-  int status = 1;
-  std::string text;
-};
-using MapAnswer = tl::expected<std::string, MapTrouble>;
-
-MapAnswer map_device(const CtlAction& action);
-MapAnswer unmap_device(const CtlAction& action);
+CtlOutcome map_device(const CtlAction& action);
+CtlOutcome unmap_device(const CtlAction& action);
 /// The disks of these names, all away before the first comes again. Without `force` nothing
 /// changes while somebody uses one of them. The output names their devices.
-MapAnswer remap_devices(const CtlAction& action, const std::vector<std::string>& names);
-MapAnswer resize_device(const CtlAction& action);
+CtlOutcome remap_devices(const CtlAction& action, const std::vector<std::string>& names);
+CtlOutcome resize_device(const CtlAction& action);
 /// Starts the bridge of a mapping that has none, or of all such mappings ("all"). The output names
 /// their devices.
-MapAnswer recover_devices(const CtlAction& action);
+CtlOutcome recover_devices(const CtlAction& action);
 /// The size of a bridge's device at its server, by its answer to `status`. Pure.
 ///
 /// Errors: a sentence when there is no device, or no path over which the server could tell.
 tl::expected<std::uint64_t, std::string> size_told_by(const CtlReport& report);
-/// Those that have a file: they are to be there.
-std::set<std::string> names_of_mappings(const std::string& root);
+/// The sentence about a word that names no mapping.
+std::string nothing_named(const std::string& word);
 /// The name of the mapping that is called NAME, nbdN or /dev/nbdN; "": there is none.
 std::string mapping_called(const CtlAction& action, const std::string& name);
 /// Completes the rows of disks whose bridge cannot tell the name of the export, by their files.

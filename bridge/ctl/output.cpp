@@ -28,8 +28,7 @@ constexpr std::size_t kColumnGap = 2;  ///< blanks between columns
 std::string text_of(const Json& value) {
   if (value.is_null()) return "-";
   if (value.is_boolean()) return value.get<bool>() ? "yes" : "no";
-  const std::string text =
-      readable_text(value.is_string() ? value.get<std::string>() : value.dump());
+  const std::string text = plain_text(value);
   return text.empty() ? "-" : text;
 }
 
@@ -142,6 +141,25 @@ std::string in_seconds(double seconds) {
   text.erase(text.find_last_not_of('0') + 1);
   if (text.ends_with('.') || text.ends_with(',')) text.pop_back();
   return text + " s";
+}
+
+int status_of_failure(const std::vector<std::string>& words, int usual) {
+  const bool checks = std::ranges::find(words, "check") != words.end();
+  return checks ? static_cast<int>(CtlHealth::unknown) : usual;
+}
+
+std::string json_text(const Json& json, int indent) {
+  return readable_json(json.dump(indent, ' ', false, Json::error_handler_t::replace)) + "\n";
+}
+
+std::string plain_text(const Json& value) {
+  return readable_text(value.is_string() ? value.get<std::string>() : value.dump());
+}
+
+std::string joined(const std::vector<std::string>& words, const char* between) {
+  std::string text;
+  for (const std::string& word : words) text += (text.empty() ? "" : between) + word;
+  return text;
 }
 
 std::string readable(const Json& answer) {

@@ -3,9 +3,9 @@
 // and what was not written is not forgotten.
 #pragma once
 
+#include <cstdint>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
-#include <tl/expected.hpp>
 #include <vector>
 
 #include "bridge/daemon/cli.hpp"
@@ -25,6 +25,19 @@ bool is_written();
 /// The exit status: `status`, or `unwritten` behind a complaint when not all was written.
 int with_output(int status, int unwritten);
 
+/// The exit statuses of a plugin of Nagios or Icinga. Source: Monitoring Plugins Development
+/// Guidelines, plugin return codes.
+enum class CtlHealth : std::uint8_t { ok = 0, warning = 1, critical = 2, unknown = 3 };
+
+/// The exit status of a command line that cannot be carried out: monitoring would take any other of
+/// `check` for a finding.
+int status_of_failure(const std::vector<std::string>& words, int usual);
+
+/// One line if nothing is to be indented, with end of line.
+std::string json_text(const nlohmann::ordered_json& json, int indent = -1);
+/// A value as a word that can be shown.
+std::string plain_text(const nlohmann::ordered_json& value);
+std::string joined(const std::vector<std::string>& words, const char* between = ", ");
 /// Formats an object as `name: value` lines and a table for each list of objects. "" if it is
 /// empty.
 std::string readable(const nlohmann::ordered_json& answer);
@@ -35,10 +48,6 @@ struct CtlOutcome {
   std::string out = {};    ///< for standard output
   std::string error = {};  ///< a sentence for standard error
 };
-
-inline CtlOutcome outcome_of(const tl::expected<std::string, std::string>& text) {
-  return text ? CtlOutcome{0, *text, ""} : CtlOutcome{1, "", text.error()};
-}
 
 /// The command has failed so, too.
 void add_complaints(const std::vector<std::string>& sentences, CtlOutcome& outcome);

@@ -9,9 +9,6 @@
 #include <thread>
 #include <utility>
 
-#include "bridge/ctl/dialog.hpp"
-#include "bridge/ctl/output.hpp"
-#include "bridge/protocol/printable.hpp"
 
 namespace rnbd {
 namespace {
@@ -70,6 +67,8 @@ std::vector<Account> accounts_of(const std::vector<CtlProgram>& programs, const 
 }
 
 }  // namespace
+
+bool is_server(const CtlReport& report) { return report.status.contains("sessions"); }
 
 CtlJson ask_program(const std::string& socket, const std::string& line, std::string& trouble) {
   int error = 0;

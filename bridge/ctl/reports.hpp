@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "bridge/ctl/dialog.hpp"
 #include "bridge/ctl/hidden.hpp"
-#include "bridge/ctl/inventory.hpp"
 
 namespace rnbd {
 
@@ -18,6 +18,9 @@ struct CtlReport {
   CtlJson status;    ///< the answer to `status`
   CtlJson counters;  ///< the answer to `counters`; null: it has none
 };
+
+/// A bridge and a plugin have one session, and a server tells all that clients have with it.
+bool is_server(const CtlReport& report);
 
 struct CtlReports {
   std::vector<CtlReport> all;

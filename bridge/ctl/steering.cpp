@@ -37,10 +37,7 @@ struct Thing {
   bool at_server() const { return row["direction"] == "export"; }
   bool connected() const { return row["state"] == "connected"; }
   /// It leads to another server. Only who names the path may tell to trust that one.
-  bool elsewhere() const {
-    const auto found = row.find("elsewhere");
-    return found != row.end() && *found == true;
-  }
+  bool elsewhere() const { return said(row, "elsewhere") == true; }
 };
 using Things = std::vector<Thing>;
 
@@ -280,15 +277,11 @@ class Planner {
   Steps missing_in(const std::string& socket) const {
     Steps steps;
     for (const CtlReport& report : reports_) {
-      const auto missing = report.status.find("missing_paths");
-      if (report.program.socket != socket || missing == report.status.end()) continue;
-      for (const CtlJson& path : *missing) {
-        const auto said = [&](const char* name) {
-          const auto found = path.find(name);
-          return found != path.end() ? *found : CtlJson{};
-        };
-        const Thing thing{socket,
-                          {{"pathname", said("missing_path")}, {"preference", said("preference")}}};
+      if (report.program.socket != socket) continue;
+      for (const CtlJson& path : said_list(report.status, "missing_paths")) {
+        const Thing thing{
+            socket,
+            {{"pathname", said(path, "missing_path")}, {"preference", said(path, "preference")}}};
         if (thing.text("pathname").empty()) continue;
         steps.push_back({socket, "add-path " + thing.text("pathname") + preference_of(thing)});
       }
@@ -327,23 +320,10 @@ std::string path_told_by(const CtlStep& step, std::initializer_list<std::string_
   return told ? step.line.substr(std::min(blank + 1, step.line.size())) : "";
 }
 
-std::string said_in(const CtlJson& object, const char* name) {
-  const auto found = object.find(name);
-  return found != object.end() && found->is_string() ? found->get<std::string>() : "";
-}
-
 /// Without a preference, which an address may tell or not.
 std::string without_preference(const std::string& path) {
   return path.substr(0, std::min(path.find(','), path.size()));
 }
-
-const CtlJson& things_in(const CtlJson& status, const char* kind) {
-  static const CtlJson none = CtlJson::array();
-  const auto found = status.find(kind);
-  return found != status.end() && found->is_array() ? *found : none;
-}
-
-const CtlJson& paths_in(const CtlJson& status) { return things_in(status, "paths"); }
 
 const CtlReport* report_of(const CtlStep& step, const std::vector<CtlReport>& reports) {
   const auto its = std::ranges::find_if(
@@ -354,11 +334,11 @@ const CtlReport* report_of(const CtlStep& step, const std::vector<CtlReport>& re
 /// Devices that a session at a server may have written to: "disk0, disk1".
 std::string written_by(const std::string& session, const CtlReport& report) {
   std::string text;
-  for (const CtlJson& device : things_in(report.status, "devices")) {
-    const std::string access = said_in(device, "access_mode");
+  for (const CtlJson& device : said_list(report.status, "devices")) {
+    const std::string access = said_text(device, "access_mode");
     const bool reads = access == "ro" || access == "unclaimed";
-    if (said_in(device, "session") != session || reads) continue;
-    text += (text.empty() ? "" : ", ") + said_in(device, "device");
+    if (said_text(device, "session") != session || reads) continue;
+    text += (text.empty() ? "" : ", ") + said_text(device, "device");
   }
   return text;
 }
@@ -366,9 +346,9 @@ std::string written_by(const std::string& session, const CtlReport& report) {
 /// "rnbd-ctl server readmit host1" for each client that is out by this answer.
 std::string lets_in_again(const CtlJson& answer, const std::string& program) {
   std::string text;
-  for (const CtlJson& out : things_in(answer, "evicted")) {
+  for (const CtlJson& out : said_list(answer, "evicted")) {
     text +=
-        (text.empty() ? "" : " and ") + ("rnbd-ctl " + program) + ' ' + said_in(out, "let_in_by");
+        (text.empty() ? "" : " and ") + ("rnbd-ctl " + program) + ' ' + said_text(out, "let_in_by");
   }
   return text;
 }
@@ -386,7 +366,7 @@ std::string told_of_eviction(std::string session, const CtlReport& report, const
 
 using std::chrono::steady_clock;
 
-constexpr double kUsualWait = 5, kLongestWait = 3600;  ///< seconds
+constexpr double kUsualWait = 5;  ///< seconds
 constexpr std::chrono::milliseconds kLookAtPathEvery{100};
 
 /// The program's answer. Errors: the obstacle.
@@ -408,9 +388,8 @@ std::string use_of(const std::string& root, const CtlJson& device) {
   const std::string name = device["mapping_path"].is_string() ? device["mapping_path"] : "";
   if (device["devname"].is_string()) {
     const std::string kernel = device["devname"];
-    std::string text = name + " is /dev/" + kernel;
-    for (const std::string& opener : openers_of(root, kernel)) text += ", " + opener;
-    return text;
+    const std::string users = users_of(root, kernel);
+    return name + " is /dev/" + kernel + (users.empty() ? "" : ", " + users);
   }
   const CtlJson& users = device["users"];
   if (!users.is_number_unsigned() || users == 0U) return "";
@@ -480,8 +459,7 @@ CtlOutcome await(const std::vector<CtlAwaited>& paths, double seconds) {
     } else if (news.progress == CtlProgress::idle && news.trouble.empty()) {
       outcome.out += name_of(path) + ": idle, it connects when somebody opens a device\n";
     } else {
-      outcome.status = 1;
-      outcome.error += (outcome.error.empty() ? "" : "\nrnbd-ctl: ") + failed(path, news);
+      add_complaints({failed(path, news)}, outcome);
     }
   }
   return outcome;
@@ -510,13 +488,13 @@ std::string told_of(const CtlStep& step, const std::vector<CtlReport>& reports,
   if (report == nullptr) return "";
   const std::string session = path_told_by(step, {"evict"});
   if (!session.empty()) return told_of_eviction(session, *report, answer);
-  const bool at_server = report->status.contains("sessions");
   const std::string removed = path_told_by(step, {"remove-path"});
   const std::string closed = path_told_by(step, {"disconnect"});
   if (removed.empty() && closed.empty()) return "";
-  const std::string name = said_in(report->status, "session");
+  const std::string name = said_text(report->status, "session");
   const std::string path = removed.empty() ? closed : removed;
-  if (at_server) return "path " + path + ": closed; its client may connect it again by itself";
+  if (is_server(*report))
+    return "path " + path + ": closed; its client may connect it again by itself";
   return "path " + path + " of session " + (name.empty() ? report->program.name : name) +
          (removed.empty() ? ": out of service until reconnect or recover" : ": deleted");
 }
@@ -526,23 +504,22 @@ std::vector<CtlAwaited> awaited_paths(const std::vector<CtlStep>& steps,
   std::vector<CtlAwaited> awaited;
   for (const CtlStep& step : steps) {
     const std::string path = path_told_by(step, {"add-path", "reconnect"});
-    const auto its = std::ranges::find_if(
-        reports, [&](const CtlReport& report) { return report.program.socket == step.socket; });
-    if (path.empty() || its == reports.end()) continue;
-    const std::string session = said_in(its->status, "session");
+    const CtlReport* const its = report_of(step, reports);
+    if (path.empty() || its == nullptr) continue;
+    const std::string session = said_text(its->status, "session");
     awaited.push_back({step.socket, session.empty() ? its->program.name : session, path});
   }
   return awaited;
 }
 
 CtlPathNews news_of_path(const CtlJson& status, const std::string& path) {
-  for (const CtlJson& each : paths_in(status)) {
-    const std::string address = said_in(each, "address"), state = said_in(each, "state");
+  for (const CtlJson& each : said_list(status, "paths")) {
+    const std::string address = said_text(each, "address"), state = said_text(each, "state");
     if (without_preference(address) != without_preference(path)) continue;
     return {state == "connected" ? CtlProgress::connected
             : state == "idle"    ? CtlProgress::idle
                                  : CtlProgress::under_way,
-            said_in(each, "trouble")};
+            said_text(each, "trouble")};
   }
   return {};
 }
@@ -554,12 +531,12 @@ std::vector<CtlReport> cut_off_by(const std::vector<CtlStep>& steps,
     const auto is_taken = [&](const CtlJson& path) {
       return std::ranges::any_of(steps, [&](const CtlStep& step) {
         return step.socket == report.program.socket &&
-               path_told_by(step, {"disconnect"}) == said_in(path, "address");
+               path_told_by(step, {"disconnect"}) == said_text(path, "address");
       });
     };
-    const CtlJson& paths = paths_in(report.status);
+    const CtlJson& paths = said_list(report.status, "paths");
     const auto stays = [&](const CtlJson& path) {
-      return said_in(path, "state") == "connected" && !is_taken(path);
+      return said_text(path, "state") == "connected" && !is_taken(path);
     };
     if (std::ranges::any_of(paths, is_taken) && std::ranges::none_of(paths, stays)) {
       cut_off.push_back(report);
@@ -584,16 +561,16 @@ std::vector<CtlJson> closed_devices(const std::string& name, const std::vector<C
 }
 
 std::string remedy_for_closed(const CtlJson& row) {
-  const std::string trouble = said_in(row, "trouble");
+  const std::string trouble = said_text(row, "trouble");
   if (!row["devname"].is_string()) return trouble;
-  return trouble + "; unmount it, then write rnbd-ctl remap " + said_in(row, "program");
+  return trouble + "; unmount it, then write rnbd-ctl remap " + said_text(row, "program");
 }
 
 std::vector<std::string> told_of_closed(const std::vector<CtlJson>& rows) {
   std::vector<std::string> sentences;
   for (const CtlJson& row : rows) {
     const bool of_kernel = row["devname"].is_string();
-    sentences.push_back(said_in(row, of_kernel ? "devname" : "mapping_path") +
+    sentences.push_back(said_text(row, of_kernel ? "devname" : "mapping_path") +
                         " is closed: " + remedy_for_closed(row) +
                         (of_kernel ? "" : "; its NBD clients have to connect anew"));
   }
@@ -607,16 +584,6 @@ std::vector<CtlReport> reports_of(const std::vector<CtlStep>& steps,
     return std::ranges::find(steps, report.program.socket, &CtlStep::socket) == steps.end();
   });
   return its;
-}
-
-tl::expected<double, std::string> seconds_to_wait(const CtlAction& action, double usual) {
-  if (action.wait.empty()) return usual;
-  double seconds = 0;
-  const char* const end = action.wait.data() + action.wait.size();
-  const auto [read, error] = std::from_chars(action.wait.data(), end, seconds);
-  if (error == std::errc{} && read == end && seconds >= 0 && seconds <= kLongestWait)
-    return seconds;
-  return tl::unexpected("wait: '" + action.wait + "' is not a number of seconds from 0 to 3600");
 }
 
 CtlOutcome steer(const CtlAction& action) {

@@ -17,11 +17,6 @@ namespace rnbd {
 /// to connect are waited for, and it fails if one of them does not.
 CtlOutcome steer(const CtlAction& action);
 
-/// The time that a command waits at most, in seconds; `usual` if it does not say.
-///
-/// Errors: a sentence about a word that is no time.
-tl::expected<double, std::string> seconds_to_wait(const CtlAction& action, double usual);
-
 /// A line for a control socket.
 struct CtlStep {
   std::string socket;

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
+#include <system_error>
 #include <utility>
 
 #include "bridge/ctl/inventory.hpp"
@@ -437,6 +439,16 @@ class Reader {
   CtlAction action_;
 };
 
+/// A number of seconds up to an hour.
+tl::expected<double, std::string> seconds_in(const std::string& text, double least) {
+  double seconds = 0;
+  const char* const end = text.data() + text.size();
+  const auto [read, error] = std::from_chars(text.data(), end, seconds);
+  if (error == std::errc{} && read == end && seconds >= least && seconds <= 3600) return seconds;
+  return tl::unexpected("'" + text + "' is not a number of seconds from " +
+                        (least == 0 ? "0" : "0.1") + " to 3600");
+}
+
 // ---- Help ---------------------------------------------------------------------------------------
 
 constexpr std::size_t kWidthOfField = 17;
@@ -599,6 +611,17 @@ std::string complaint_about_ctl_group(const std::vector<std::string>& words) {
 
 tl::expected<CtlAction, std::string> parse_ctl_words(const std::vector<std::string>& words) {
   return Reader{words}.read();
+}
+
+tl::expected<double, std::string> seconds_to_wait(const CtlAction& action, double usual) {
+  if (action.wait.empty()) return usual;
+  return seconds_in(action.wait, 0).map_error([](const std::string& wrong) {
+    return "wait: " + wrong;
+  });
+}
+
+tl::expected<double, std::string> seconds_between_looks(const CtlAction& action) {
+  return action.interval.empty() ? 1 : seconds_in(action.interval, 0.1);
 }
 
 std::string without_ip(std::string address) {

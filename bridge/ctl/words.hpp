@@ -84,6 +84,13 @@ bool begins_with_ctl_word(const std::vector<std::string>& words);
 /// Errors: a sentence that says what to write instead.
 tl::expected<CtlAction, std::string> parse_ctl_words(const std::vector<std::string>& words);
 
+/// The time that a command waits at most, in seconds; `usual` if it does not say.
+///
+/// Errors: a sentence about a word that is no time.
+tl::expected<double, std::string> seconds_to_wait(const CtlAction& action, double usual);
+/// The time between two looks of `watch`, likewise.
+tl::expected<double, std::string> seconds_between_looks(const CtlAction& action);
+
 /// A verb as it is written.
 struct CtlVerbWord {
   std::string_view word;
