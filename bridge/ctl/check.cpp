@@ -517,7 +517,8 @@ CtlVerdict check_all(const CtlAction& action) {
       action.root,
       {.patience = kCheckPatience, .counters = false, .elsewhere = action.side != CtlSide::client});
   for (CtlReport& report : reports.all) {
-    if (said_text(report.status, "server").find("-mirror") == std::string::npos) continue;
+    const std::string server = said_text(report.status, "server");
+    if (!server.starts_with("rnbd-mirror") && !server.starts_with("rnbds-mirror")) continue;
     std::string trouble;
     CtlJson mirror = ask_program(report.program.socket, "mirror status", trouble);
     if (mirror.is_object()) report.status["mirror"] = std::move(mirror);
