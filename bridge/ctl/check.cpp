@@ -8,6 +8,7 @@
 #include <initializer_list>
 #include <utility>
 
+#include "bridge/ctl/annexes.hpp"
 #include "bridge/ctl/inventory.hpp"
 #include "bridge/ctl/mapping.hpp"
 #include "bridge/ctl/output.hpp"
@@ -17,7 +18,7 @@
 namespace rnbd {
 namespace {
 
-/// Nagios waits for 10 s. There may be a second question, to a mirror.
+/// Nagios waits for 10 s. There may be a second question, that of an annex.
 constexpr std::chrono::seconds kCheckPatience{4};
 
 /// Programs of monitoring look every few minutes, and people look at what these tell.
@@ -175,7 +176,13 @@ class Examiner {
     } else if (!trouble.empty()) {
       find(CtlHealth::warning, "session", name, trouble);
     }
-    examine_mirror(report, name);
+    for (const CtlAnnex* annex : ctl_annexes()) {
+      const auto answer = report.status.find(annex->name);
+      if (annex->judge == nullptr || answer == report.status.end()) continue;
+      const std::string kind{annex->name};
+      for (CtlConcern& each : annex->judge(*answer))
+        find(each.health, kind, name, std::move(each.text));
+    }
   }
 
   /// " (tcp:10.0.0.1:1234: Connection refused)"
@@ -188,27 +195,6 @@ class Examiner {
               (trouble.empty() ? said_text(path, "state") : trouble);
     }
     return text + (text.empty() ? "" : ")");
-  }
-
-  /// A member that comes back, or is away, leaves the disk with fewer copies. With too few, nobody
-  /// gets an answer.
-  void examine_mirror(const CtlReport& report, const std::string& name) {
-    const auto mirror = report.status.find("mirror");
-    if (mirror == report.status.end()) return;
-    const std::string why_not = said_text(*mirror, "trouble");
-    const bool waits = mirror->contains("attached") && mirror->at("attached") == false;
-    if (waits && !why_not.empty())
-      find(CtlHealth::critical, "mirror", name, "its requests wait or fail: " + why_not);
-    for (const CtlJson& member : said_list(*mirror, "members")) {
-      const std::string state = said_text(member, "state"), trouble = said_text(member, "trouble");
-      if (state == "in step" && trouble.empty()) continue;
-      const auto percent = member.find("progress_percent");
-      const bool recovers = percent != member.end() && percent->is_number();
-      find(CtlHealth::warning, "mirror", name,
-           said_text(member, "server") +
-               (recovers ? " recovers, " + percent->dump() + " %" : " is " + state) +
-               (trouble.empty() ? "" : ": " + trouble));
-    }
   }
 
   bool runs(const std::string& program) const {
@@ -517,12 +503,13 @@ CtlVerdict check_all(const CtlAction& action) {
       action.root,
       {.patience = kCheckPatience, .counters = false, .elsewhere = action.side != CtlSide::client});
   for (CtlReport& report : reports.all) {
-    const std::string server = said_text(report.status, "server");
-    if (!server.starts_with("rnbd-mirror") && !server.starts_with("rnbds-mirror")) continue;
-    std::string trouble;
-    CtlJson mirror = ask_program(report.program.socket, "mirror status", trouble);
-    if (mirror.is_object()) report.status["mirror"] = std::move(mirror);
-    if (!trouble.empty()) reports.silent.push_back(report.program.socket + ": " + trouble);
+    for (const CtlAnnex* annex : ctl_annexes()) {
+      if (annex->judge == nullptr || !annex->has_disk(report.status)) continue;
+      std::string trouble;
+      CtlJson answer = ask_program(report.program.socket, std::string{annex->question}, trouble);
+      if (answer.is_object()) report.status[std::string{annex->name}] = std::move(answer);
+      if (!trouble.empty()) reports.silent.push_back(report.program.socket + ": " + trouble);
+    }
   }
   const std::vector<KernelDevice> devices = find_kernel_devices(action.root);
   std::error_code ignored;

@@ -26,8 +26,8 @@ struct CtlExpected {
   bool server = false;  ///< it has a configuration file
 };
 
-/// All of it, or what is named. A report of a mirror has the
-/// answer to `mirror status` in its status as `mirror`. Pure.
+/// The verdict on all of it, or on what is named. A report of a disk of an annex has the answer to
+/// its question in its status, by the name of the annex. Pure.
 CtlVerdict verdict_on(const CtlAction& action, const CtlReports& reports,
                       const std::vector<KernelDevice>& kernel_devices, const CtlExpected& expected);
 

@@ -5,6 +5,7 @@
 #include <set>
 #include <utility>
 
+#include "bridge/ctl/annexes.hpp"
 #include "bridge/ctl/reports.hpp"
 
 namespace rnbd {
@@ -194,15 +195,16 @@ class ClientRows {
            (why.empty() ? "" : " (" + why + ")");
   }
 
-  bool is_of_mirror() const {
-    const std::string server = said_text(status_, "server");
-    return server.starts_with("rnbd-mirror") || server.starts_with("rnbds-mirror");
+  bool is_of_annex() const {
+    return std::ranges::any_of(ctl_annexes(), [this](const CtlAnnex* annex) {
+      return annex->has_disk != nullptr && annex->has_disk(status_);
+    });
   }
 
-  /// Nobody asks for a session, and none has failed. Only a mirror has no paths then.
+  /// Nobody asks for a session, and none has failed. Only disks of an annex have no paths then.
   bool is_idle_session(const CtlJson& paths) const {
     return said(status_, "session").is_null() && said_text(status_, "trouble").empty() &&
-           (is_of_mirror() || !paths.empty()) && std::ranges::all_of(paths, is_idle);
+           (is_of_annex() || !paths.empty()) && std::ranges::all_of(paths, is_idle);
   }
 
   CtlJson session() const {

@@ -2,6 +2,7 @@
 #include "bridge/ctl/program_words.hpp"
 
 #include <algorithm>
+#include <iterator>
 
 namespace rnbd {
 namespace {
@@ -31,8 +32,6 @@ constexpr ProgramWord kProgramWords[] = {
      "their session; status tells who is out."},
     {"disconnect", "CLIENT", CtlSide::server,
      "Closes the path that comes from this address; the client may connect it again."},
-    {"brick", "[EXPORT]", CtlSide::server,
-     "How full bricks are, and which session has mapped what; of one also its blocks."},
     {"add-path", kAddressOfPath, CtlSide::client,
      "Gives the session another path to the server, at once."},
     {"remove-path", kAddressOfPath, CtlSide::client,
@@ -41,10 +40,6 @@ constexpr ProgramWord kProgramWords[] = {
     {"reconnect", kAddressOfPath, CtlSide::client, "Puts it into service again."},
     {"policy", "round-robin|min-inflight|min-latency", CtlSide::client,
      "Which of equally good paths takes a request."},
-    {"mirror", "status|discard SERVER|add HOST[:PORT] [--force]|force SERVER [--force]",
-     CtlSide::client,
-     "The members of a mirror; does without one; takes an empty disk in its place; goes on with "
-     "one copy only."},
 };
 
 bool is_of(const ProgramWord& word, CtlSide side) {
@@ -57,7 +52,7 @@ std::string form_of_word(const ProgramWord& word) {
 
 std::string lines_of_words(CtlSide side, CtlSide words_of) {
   std::string text;
-  for (const ProgramWord& word : kProgramWords) {
+  for (const ProgramWord& word : program_words()) {
     if (word.side == words_of && is_of(word, side))
       text += two_columns(form_of_word(word), word.help);
   }
@@ -72,7 +67,7 @@ constexpr const char* kBehindHelp =
 /// Of each command of this name. "": there is none.
 std::string forms_of(const std::string& command, CtlSide side) {
   std::string text;
-  for (const ProgramWord& word : kProgramWords) {
+  for (const ProgramWord& word : program_words()) {
     if (word.word != command || !is_of(word, side)) continue;
     const bool of_server = side == CtlSide::server || word.side == CtlSide::server;
     text += std::string{of_server ? "rnbd-ctl server " : "rnbd-ctl PROGRAM "} + form_of_word(word) +
@@ -90,7 +85,12 @@ std::string two_columns(std::string_view left, std::string_view right) {
   return line + std::string{right} + "\n";
 }
 
-std::span<const ProgramWord> program_words() { return kProgramWords; }
+std::vector<ProgramWord> program_words() {
+  std::vector<ProgramWord> all{std::begin(kProgramWords), std::end(kProgramWords)};
+  for (const CtlAnnex* annex : ctl_annexes())
+    all.insert(all.end(), annex->words.begin(), annex->words.end());
+  return all;
+}
 
 std::string help_on_program_words(CtlSide side) {
   std::string text =

@@ -4,22 +4,16 @@
 #pragma once
 
 #include <optional>
-#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "bridge/ctl/words.hpp"
+#include "bridge/ctl/annexes.hpp"
 
 namespace rnbd {
 
-struct ProgramWord {
-  std::string_view word;
-  std::string_view argument;  ///< as the program's own help has it
-  CtlSide side;               ///< whose command it is
-  std::string_view help;
-};
-std::span<const ProgramWord> program_words();
+/// All of them, those of annexes last.
+std::vector<ProgramWord> program_words();
 
 /// A line of a help. A long left side has a line of its own.
 std::string two_columns(std::string_view left, std::string_view right);

@@ -9,7 +9,6 @@
 #include <thread>
 #include <utility>
 
-
 namespace rnbd {
 namespace {
 

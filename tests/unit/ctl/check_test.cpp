@@ -111,16 +111,6 @@ TEST_CASE("a client without any path is critical") {
   }
 }
 
-TEST_CASE("a mirror that nobody has used yet is idle, and one that was tried in vain critical") {
-  World world;
-  world.bridge = CtlJson::parse(R"({"server": "rnbd-mirror+tcp://a,b", "session": null,
-    "trouble": "", "paths": [], "devices": [],
-    "mirror": {"attached": false, "trouble": "", "members": []}})");
-  CHECK(world.check().health == CtlHealth::ok);
-  world.bridge["trouble"] = world.bridge["mirror"]["trouble"] = "too few members: a, b";
-  CHECK(world.check().health == CtlHealth::critical);
-}
-
 TEST_CASE("storage that has failed a short while ago is a warning") {
   World world;
   world.store["last_failures"] = CtlJson::parse(R"([
@@ -249,25 +239,6 @@ TEST_CASE("an export whose path leads elsewhere is critical, and a warning if no
   CHECK(world.named("vol1").health == CtlHealth::ok);
   world.store["exports"][1]["read_only"] = true;
   CHECK(world.named("vol2").health == CtlHealth::warning);
-}
-
-TEST_CASE("a member of a mirror that comes back is a warning") {
-  World world;
-  world.bridge["mirror"] = CtlJson::parse(R"({"members": [
-    {"server": "10.0.0.1:1234", "state": "in step", "progress_percent": null, "trouble": ""},
-    {"server": "10.0.0.2:1234", "state": "resync", "progress_percent": 40, "trouble": ""}]})");
-  CHECK(world.check().health == CtlHealth::warning);
-  CHECK(says(world.check(), "WARNING: mirror vm1: 10.0.0.2:1234 recovers, 40 %"));
-}
-
-TEST_CASE("a mirror with too few members is critical") {
-  World world;
-  world.bridge["mirror"] = CtlJson::parse(R"({"attached": false, "trouble": "too few members: a, b",
-    "members": [
-    {"server": "10.0.0.1:1234", "state": "waiting", "progress_percent": null, "trouble": ""}]})");
-  CHECK(world.check().health == CtlHealth::critical);
-  CHECK(says(world.check(),
-             "CRITICAL: mirror vm1: its requests wait or fail: too few members: a, b"));
 }
 
 TEST_CASE("what cannot be asked or is not there is unknown, unless something is worse") {

@@ -456,8 +456,6 @@ TEST_CASE("only who asks for help on a command of a program gets it") {
   CHECK(help_on_program_word({"--json", "server", "evict", "vm1", "--help"})
             ->starts_with(
                 "rnbd-ctl server evict SESSION|DEVICE [for TIME] [--force]\nEnds this session"));
-  CHECK(help_on_program_word({"mirror", "status", "--help"})->find(" mirror status|discard") !=
-        std::string::npos);
   CHECK(help_on_program_word({"server", "disconnect", "-h"})->find("DST") == std::string::npos);
 }
 
