@@ -27,7 +27,8 @@ namespace {
 
 using Outcome = CtlOutcome;
 
-/// Only where it is shown: a disk whose bridge has died makes it wait.
+/// The users of a disk are looked for only where they are shown: one whose bridge has died makes it
+/// wait.
 void add_openers(const CtlAction& action, CtlInventory& inventory) {
   const bool asked =
       action.all_fields || std::ranges::any_of(action.fields, [](const std::string& fields) {
@@ -264,7 +265,7 @@ int print(const Outcome& outcome) {
   return outcome.status;
 }
 
-/// Until Ctrl-C, or until nobody reads it.
+/// The command is carried out again and again until Ctrl-C, or until nobody reads its output.
 int watch(const CtlAction& action) {
   const auto seconds = seconds_between_looks(action);
   if (!seconds) return print({2, "", seconds.error()});

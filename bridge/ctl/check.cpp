@@ -83,7 +83,7 @@ class Examiner {
     return action_.side == CtlSide::both || each.server == (action_.side == CtlSide::server);
   }
 
-  /// Where this user may not look anything may be wrong.
+  /// Anything may be wrong where this user may not look.
   bool may_look() {
     bool may = true;
     for (const CtlClosedFolder& each : reports_.closed) {
@@ -118,13 +118,13 @@ class Examiner {
     }
   }
 
-  /// Whether a thing of these names is meant.
+  /// True: the command is about a thing of these names.
   bool is_meant(std::initializer_list<std::string> names) {
     const bool meant = is_named(names);
     if (meant) ++seen_;
     return meant;
   }
-  /// Likewise, of a thing that does not run.
+  /// The same for a thing that does not run.
   bool is_named(std::initializer_list<std::string> names) {
     bool meant = action_.names.empty();
     for (const std::string& name : names) {
@@ -341,7 +341,7 @@ class Examiner {
       const std::string state = said_text(each, "state");
       const bool serves = state == "shrunk" || state == "displaced";
       if (state != "waiting" && !serves && trouble.empty()) continue;
-      // Nobody can have written to it.
+      // No client can have written to it.
       const bool harmless =
           state == "displaced" && each.contains("read_only") && each["read_only"] == true;
       find(harmless ? CtlHealth::warning : CtlHealth::critical, "export", name,
@@ -376,7 +376,7 @@ class Examiner {
     }
   }
 
-  /// When the rest is taken, further clients are turned away.
+  /// Further clients are turned away when the rest is taken.
   void examine_room(const CtlReport& report) {
     const std::uint64_t most = said_number(report.status, "max_sessions"),
                         present = said_list(report.status, "sessions").size();

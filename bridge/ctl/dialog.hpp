@@ -29,7 +29,7 @@ tl::expected<std::string, CtlTrouble> ask_control_socket(
 /// have them, in which `devices`, `paths`, `sessions` and `exports` are lists of objects.
 CtlJson parse_answer(const std::string& answer);
 
-/// Why a program refuses, in its own words.
+/// The reason why a program refuses, in its own words.
 std::string message_of(const CtlJson& answer);
 
 /// The value of a field; null if the object has none.

@@ -134,7 +134,7 @@ std::string differences(const CtlDiscovery& before, const Export& old, const Ctl
     return word.empty() ? std::string{"-"} : word;
   };
   for (const char* field : kFields) {
-    // Those of the server have lines of their own.
+    // Paths of the server have lines of their own.
     const bool told = std::string_view{field} == "paths" && !is_elsewhere(present);
     if (was[field] == is[field] || told) continue;
     text += (text.empty() ? "" : ", ") + std::string{field} + ' ' + shown(was[field]) + " -> " +
@@ -257,7 +257,7 @@ tl::expected<Question, EarlyExit> parse_discover(int argc, const char* const* ar
   return question;
 }
 
-/// Beside the time to connect, for a server that shows life and does not answer.
+/// The time beside that to connect, for a server that shows life and does not answer.
 constexpr std::chrono::seconds kAnswerPatience{10};
 
 tl::expected<CtlDiscovery, Failure> look(Connections& connections, rtrs::Duration connect_timeout) {

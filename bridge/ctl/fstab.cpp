@@ -31,7 +31,7 @@ bool names(const std::string& source, const std::string& link) {
   return source == link || without_part(source) == link;
 }
 
-/// As a line has them.
+/// Blanks are \040 in a line.
 std::string encoded(std::string word) {
   for (std::size_t at = 0; (at = word.find(' ', at)) != std::string::npos;) {
     word.replace(at, 1, "\\040");

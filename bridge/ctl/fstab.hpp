@@ -17,13 +17,13 @@ struct FstabLine {
   bool awaited = true;    ///< the boot fails without it, as neither noauto nor nofail says
 };
 
-/// All of them, by links of udev. Source: fstab(5), getmntent(3).
+/// The lines that name their disk by a link of udev. Source: fstab(5), getmntent(3).
 std::vector<FstabLine> fstab_lines(const std::string& root);
 
-/// Whether the line names the device, or a partition of it. An empty UUID or name is none.
+/// True: the line names the device, or a partition of it. An empty UUID or name is none.
 bool is_line_of(const FstabLine& line, const KernelDevice& device);
 
-/// Those that name the device, or a partition of it, by a link of udev.
+/// The lines that name the device, or a partition of it.
 std::vector<FstabLine> fstab_lines_of(const std::string& root, const KernelDevice& device);
 
 /// A line of these that is to be mounted at boot, and is not.
@@ -32,7 +32,7 @@ struct MissingMount {
   std::string point;
 };
 
-/// Those of the kernel's devices. A mount that systemd makes on demand is there.
+/// The missing mounts of the kernel's devices. A mount that systemd makes on demand is there.
 /// Source: proc(5), /proc/PID/mountinfo.
 std::vector<MissingMount> missing_mounts(const std::string& root,
                                          const std::vector<KernelDevice>& devices);
@@ -46,8 +46,8 @@ struct MountWithoutDisk {
   std::string keep = {};     ///< the command that makes the mapping last; "": there is none
 };
 
-/// Those that are to be mounted at boot. Lines with a UUID only count as long as it is known
-/// of all mappings.
+/// The lines that are to be mounted at boot, and cannot be. Lines with a UUID only count as long as
+/// it is known of all mappings.
 std::vector<MountWithoutDisk> mounts_without_disk(const std::string& root,
                                                   const std::vector<KernelDevice>& devices);
 

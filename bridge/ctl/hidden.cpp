@@ -20,7 +20,7 @@ using Texts = std::vector<std::string>;
 
 constexpr const char* kSocketOfServer = "/run/rnbd-server/control";
 
-/// By their numbers in the table of sockets.
+/// The paths of sockets by their numbers in the table.
 std::map<std::string, std::string> paths_of_sockets(const std::string& root) {
   std::map<std::string, std::string> paths;
   std::ifstream table{root + "/proc/net/unix"};
@@ -94,7 +94,7 @@ std::string control_among(const Texts& sockets) {
   return found != sockets.end() ? *found : "";
 }
 
-/// As the process means it. "" stays so.
+/// The path as the process means it. "" stays so.
 std::string absolute(const fs::path& process, const std::string& path) {
   std::error_code ignored;
   return path.empty() || path.starts_with('/')
@@ -138,7 +138,7 @@ std::optional<HiddenProgram> hidden_at(const std::string& root, const fs::path& 
   const auto its = sockets_of(process, sockets);
   std::string control = control_in(arguments);
   const bool server = kind == Kind::server;
-  // Of another user, or it has ended. In the usual place its socket may be, unseen.
+  // The process is of another user, or has ended. In the usual place its socket may be, unseen.
   const bool usual = control.empty() || control.starts_with("/run/rnbd");
   if (!its && (!server || usual)) return std::nullopt;
   if (its &&
@@ -151,7 +151,7 @@ std::optional<HiddenProgram> hidden_at(const std::string& root, const fs::path& 
                        absolute(process, control)};
 }
 
-/// Where the units have them, and the documentation puts them.
+/// The places where units have control sockets, and the documentation puts them.
 constexpr const char* kPlaces[] = {"/run/rnbd/*.control", "/run/rnbd/map/*.control",
                                    "/run/rnbd-bridge/*/control", "/run/rnbd-server/control"};
 

@@ -108,7 +108,7 @@ CtlJson path_of_device(const CtlJson& name) {
   return name.is_string() ? CtlJson("/dev/" + name.get<std::string>()) : CtlJson{};
 }
 
-/// Of a bridge or a plugin.
+/// The rows of a bridge or a plugin.
 class ClientRows {
  public:
   ClientRows(const CtlReport& report, const std::vector<KernelDevice>& kernel_devices)
@@ -127,7 +127,7 @@ class ClientRows {
     for (const CtlJson& path : said_list(status_, "paths")) {
       inventory.paths.push_back(row_of(CtlObject::path, about_path(path)));
       row["paths"].push_back(inventory.paths.back());
-      // Nobody is shown this one: it is for who steers the path.
+      // This field is never shown: it is for commands that steer the path.
       inventory.paths.back()["elsewhere"] = said(path, "elsewhere") == true;
     }
   }
@@ -173,7 +173,7 @@ class ClientRows {
            "enlarge it there again";
   }
 
-  /// Its session has no path that takes requests.
+  /// True: its session has no path that takes requests.
   bool waits() const {
     return said(status_, "session").is_string() &&
            std::ranges::none_of(said_list(status_, "paths"), takes_requests);
@@ -201,7 +201,8 @@ class ClientRows {
     });
   }
 
-  /// Nobody asks for a session, and none has failed. Only disks of an annex have no paths then.
+  /// True: nobody asks for a session, and none has failed. Only disks of an annex have no paths
+  /// then.
   bool is_idle_session(const CtlJson& paths) const {
     return said(status_, "session").is_null() && said_text(status_, "trouble").empty() &&
            (is_of_annex() || !paths.empty()) && std::ranges::all_of(paths, is_idle);
@@ -252,7 +253,7 @@ class ClientRows {
   const std::vector<KernelDevice>& kernel_devices_;
 };
 
-/// Of a server.
+/// The rows of a server.
 class ServerRows {
  public:
   explicit ServerRows(const CtlReport& report)
@@ -372,7 +373,7 @@ class ServerRows {
   const std::string& program_;
 };
 
-/// Why a bridge has not opened its device yet.
+/// The reason why a bridge has not opened its device yet.
 std::string obstacle_of(const CtlJson& status) {
   for (const CtlJson& path : said_list(status, "paths")) {
     const std::string trouble = said_text(path, "trouble");

@@ -17,7 +17,7 @@ namespace rnbd {
 
 struct CtlReport;
 
-/// How a field is shown, and whether a sum of it means something.
+/// The look of a field, which says whether a sum of it means something, too.
 enum class CtlKind : std::uint8_t { text, number, count, bytes, paths };
 
 struct CtlField {
@@ -27,7 +27,7 @@ struct CtlField {
   std::string_view meaning = {};  ///< a sentence with its unit
 };
 
-/// In the order in which they are shown.
+/// The fields in the order in which they are shown.
 std::span<const CtlField> fields_of(CtlObject object);
 
 /// A row has a value for each field, or null where the program does not know it. A client's path

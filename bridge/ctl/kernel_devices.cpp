@@ -68,7 +68,7 @@ std::string first_line(const fs::path& path) {
   return line;
 }
 
-/// Of a folder that is gone there are none; processes end meanwhile.
+/// A folder that is gone has none: processes end meanwhile.
 Lines entries_of(const fs::path& folder) {
   Lines names;
   std::error_code error;
@@ -92,7 +92,7 @@ class Family {
 
   Lines mounts() const { return mounts_of("self"); }
 
-  /// Those of other mount namespaces, each named by a process of it. Services have such, and
+  /// Mounts of other mount namespaces, each named by a process of it. Services have such, and
   /// containers.
   Lines mounts_elsewhere() const {
     Lines found;

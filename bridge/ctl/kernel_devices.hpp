@@ -55,7 +55,7 @@ std::string await_link(const std::string& root, const KernelDevice& device, doub
 /// open(2), O_EXCL.
 std::vector<std::string> openers_of(const std::string& root, const std::string& device);
 
-/// All of them as one text; "": there are none.
+/// The same as one text; "": no user.
 std::string users_of(const std::string& root, const std::string& device);
 
 /// udev looks at each new disk, and leaves it by itself. True: nobody else is among these openers.

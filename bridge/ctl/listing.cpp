@@ -98,7 +98,7 @@ bool tells_servers_apart(const std::vector<CtlJson>& rows, const CtlField& field
   return false;
 }
 
-/// While an upgrade is half done, or where programs were not restarted after one.
+/// Versions differ while an upgrade is half done, or where programs were not restarted after one.
 bool tells_versions_apart(const std::vector<CtlJson>& rows, const CtlField& field) {
   if (field.name != "version") return false;
   std::set<std::string> versions;
@@ -153,7 +153,7 @@ double power_of(char unit) {
   return bytes;
 }
 
-/// At most two digits behind the point, and no zeros at the end.
+/// The number with two digits behind the point at most, and without zeros at the end.
 std::string short_number(double value) {
   std::array<char, 64> text{};
   std::snprintf(text.data(), text.size(), "%.2f", value);
@@ -169,7 +169,7 @@ std::string human_size(double bytes) {
   return short_number(bytes) + kCtlUnits[unit];
 }
 
-/// With blanks between them.
+/// The names with blanks between them.
 std::string names_of_paths(const CtlJson& paths, const char* unknown) {
   std::string names;
   for (const CtlJson& path : paths) {

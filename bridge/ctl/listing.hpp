@@ -23,7 +23,7 @@ tl::expected<std::string, std::string> listing(const CtlAction& action,
 tl::expected<std::string, std::string> showing(const CtlAction& action,
                                                const CtlInventory& inventory);
 
-/// Whether `show` finds the device by this name.
+/// True: `show` finds the device by this name.
 bool is_device_named(const CtlJson& row, const std::string& name);
 
 /// A line of names, unless there are none, and a line for each row of texts.

@@ -241,7 +241,7 @@ int ask_once(const Invocation& invocation) {
   return fail(invocation, answer.error().error, invocation.socket + ": " + answer.error().text);
 }
 
-/// Until Ctrl-C, or a failure.
+/// The program is asked again and again until Ctrl-C, or a failure.
 int watch(const Invocation& invocation) {
   const bool clears = ::isatty(STDOUT_FILENO) == 1 && !invocation.json;
   for (;;) {

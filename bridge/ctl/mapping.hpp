@@ -47,7 +47,7 @@ std::string path_of_mapping(const std::string& root, const std::string& name, bo
 /// The mappings that have such a file.
 std::set<std::string> names_of_mapping_files(const std::string& root, bool persist);
 
-/// All mappings that have one.
+/// The mappings that have one of either kind.
 std::set<std::string> names_of_mappings(const std::string& root);
 
 /// A present or past mapping; parts of it may be missing.

@@ -91,7 +91,7 @@ void let_udev_look(const std::string& root, const std::string& device) {
     std::this_thread::sleep_for(kLookForItsEnd);
 }
 
-/// With or without a bridge that works. "" or the obstacle.
+/// "" or the obstacle. The bridge may work, or be dead.
 std::string take_from_kernel(const std::string& root, const FoundMapping& found) {
   if (!found.device || !find_kernel_device(root, found.device->device)) return "";
   if (!root.empty()) return found.device->device + ": not a device of this machine's kernel";
@@ -181,7 +181,7 @@ std::string refuse_second(const std::string& root, const Mapping& mapping,
          "; unmap it, or write another --name NAME";
 }
 
-/// It is mapped until the next boot.
+/// True: it is mapped until the next boot.
 bool ends_with_boot(const std::string& root, const FoundMapping& found) {
   return found.device &&
          found.files == std::vector<std::string>{path_of_mapping(root, found.name, false)};
@@ -194,8 +194,8 @@ std::string advice_to_keep(const FoundMapping& found, const Mapping& wanted) {
   return "; " + command_for(*there) + " makes it last as it is";
 }
 
-/// From now on it comes at each boot; its bridge and its device notice nothing. "" or the obstacle;
-/// then it is as before.
+/// The mapping comes at each boot from now on; its bridge and its device notice nothing. "" or the
+/// obstacle; then it is as before.
 std::string keep(const std::string& root, const FoundMapping& found, const Mapping& mapping,
                  Supervisor& supervisor) {
   std::string wrong = supervisor.enable(mapping.name);
@@ -306,7 +306,7 @@ tl::expected<CtlReport, std::string> ask_bridge(const std::string& root, const s
   return tl::unexpected("the bridge of " + name + " cannot be asked; write the size, too");
 }
 
-/// As the bridge of the mapping knows it.
+/// The size as the bridge of the mapping knows it.
 tl::expected<std::uint64_t, std::string> size_at_server(const std::string& root,
                                                         const std::string& name) {
   const auto report = ask_bridge(root, name);
@@ -323,7 +323,7 @@ std::string complaint_about_shrinking(const std::string& root, const std::string
   return "";
 }
 
-/// Why the kernel has a smaller size than is wanted.
+/// The reason why the kernel has a smaller size than is wanted.
 std::string obstacle_to_growth(const tl::expected<std::uint64_t, std::string>& at_server,
                                std::uint64_t wanted) {
   if (!at_server) return at_server.error();
@@ -417,7 +417,7 @@ CtlOutcome remap_devices(const CtlAction& action, const std::vector<std::string>
     }
   }
   if (!troubles.empty()) return refused(troubles);
-  // All of them go before the first comes: nothing of the old session is left then.
+  // Every disk goes before the first comes: nothing of the old session is left then.
   std::erase_if(all, [&](const Remapped& one) {
     const std::string wrong = take_away(action.root, one.found, *supervisor, action.force);
     if (!wrong.empty()) add_trouble(troubles, wrong);

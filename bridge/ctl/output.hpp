@@ -16,7 +16,7 @@ namespace rnbd {
 void say(const std::string& text);
 /// "rnbd-ctl: TEXT" for standard error, behind what was said; or "rnbd-ctl COMMAND: TEXT".
 void complain(const std::string& text, const std::string& command = "");
-/// For a text that is shown again and again, on a terminal.
+/// A text that is shown again and again on a terminal begins so.
 void clear_terminal();
 /// Says why, and returns the exit status.
 int leave_early(const EarlyExit& early);

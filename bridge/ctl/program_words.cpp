@@ -64,7 +64,7 @@ constexpr const char* kBehindHelp =
     "if "
     "there\nis one only. Behind rnbd-ctl there may be --json, --watch and --interval SECONDS.\n";
 
-/// Of each command of this name. "": there is none.
+/// The form and help of each command of this name. "": there is none.
 std::string forms_of(const std::string& command, CtlSide side) {
   std::string text;
   for (const ProgramWord& word : program_words()) {

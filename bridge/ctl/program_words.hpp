@@ -12,7 +12,7 @@
 
 namespace rnbd {
 
-/// All of them, those of annexes last.
+/// The commands of all programs, and then those of annexes.
 std::vector<ProgramWord> program_words();
 
 /// A line of a help. A long left side has a line of its own.

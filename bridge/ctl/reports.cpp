@@ -46,7 +46,7 @@ Account account_of(const CtlProgram& program, const CtlAsking& how) {
   return account;
 }
 
-/// In the order of the programs.
+/// The accounts in the order of the programs.
 std::vector<Account> accounts_of(const std::vector<CtlProgram>& programs, const CtlAsking& how) {
   std::vector<Account> accounts(programs.size());
   std::atomic<std::size_t> next{0};

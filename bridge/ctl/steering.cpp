@@ -36,7 +36,7 @@ struct Thing {
   }
   bool at_server() const { return row["direction"] == "export"; }
   bool connected() const { return row["state"] == "connected"; }
-  /// It leads to another server. Only who names the path may tell to trust that one.
+  /// True: it leads to another server. Only a command that names the path may trust that one.
   bool elsewhere() const { return said(row, "elsewhere") == true; }
 };
 using Things = std::vector<Thing>;
@@ -117,7 +117,7 @@ class Planner {
     });
   }
 
-  /// All of them if none is named.
+  /// The paths of this name, or all if none is named.
   Things paths(CtlSide side, const std::string& name) const {
     return things(reports_, side, CtlObject::path, [&](const Thing& path) {
       return is_of_session(path) && (name.empty() || is_path_called(path.row, name));
@@ -273,7 +273,7 @@ class Planner {
 
   bool about_paths() const { return action_.object == CtlObject::path || action_.names.size() > 1; }
 
-  /// Those that a program began with, and that were removed since.
+  /// The steps that bring back paths that a program began with, and that were removed since.
   Steps missing_in(const std::string& socket) const {
     Steps steps;
     for (const CtlReport& report : reports_) {
@@ -320,7 +320,7 @@ std::string path_told_by(const CtlStep& step, std::initializer_list<std::string_
   return told ? step.line.substr(std::min(blank + 1, step.line.size())) : "";
 }
 
-/// Without a preference, which an address may tell or not.
+/// The path without a preference, which an address may tell or not.
 std::string without_preference(const std::string& path) {
   return path.substr(0, std::min(path.find(','), path.size()));
 }
@@ -442,7 +442,7 @@ std::string failed(const CtlAwaited& path, const CtlPathNews& news) {
          "; it is tried again, and `rnbd-ctl list paths` tells how far it is";
 }
 
-/// Until all are connected, or the time is over.
+/// The wait ends when all are connected, or the time is over.
 CtlOutcome await(const std::vector<CtlAwaited>& paths, double seconds) {
   CtlOutcome outcome;
   for (const CtlAwaited& path : paths) say(name_of(path) + ": connecting\n");

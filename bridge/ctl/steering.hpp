@@ -45,11 +45,11 @@ struct CtlAwaited {
   friend bool operator==(const CtlAwaited&, const CtlAwaited&) = default;
 };
 
-/// Those of the steps, without the ones that are taken away again. Pure.
+/// The paths that these steps connect, without those that are taken away again. Pure.
 std::vector<CtlAwaited> awaited_paths(const std::vector<CtlStep>& steps,
                                       const std::vector<CtlReport>& reports);
 
-/// How far such a path is, by its program's answer to `status`.
+/// The state of such a path, by its program's answer to `status`.
 enum class CtlProgress : std::uint8_t { connected, under_way, idle, gone };
 struct CtlPathNews {
   CtlProgress progress = CtlProgress::gone;
@@ -67,7 +67,7 @@ std::vector<CtlReport> cut_off_by(const std::vector<CtlStep>& steps,
 /// export or a kernel's device of this name has, or "all". Pure.
 std::vector<CtlJson> closed_devices(const std::string& name, const std::vector<CtlReport>& reports,
                                     const std::vector<KernelDevice>& kernel_devices);
-/// Why such a device is closed, and how it comes back. Pure.
+/// The reason why such a device is closed, and how it comes back. Pure.
 std::string remedy_for_closed(const CtlJson& row);
 /// A sentence about each of these devices: paths do not bring them back. Pure.
 std::vector<std::string> told_of_closed(const std::vector<CtlJson>& rows);

@@ -54,7 +54,7 @@ int run_program(std::vector<std::string> words, int out = -1) {
   return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
-/// Its standard output, a few lines; "" when it fails.
+/// The standard output of a program, a few lines; "" when it fails.
 std::string output_of(std::vector<std::string> words) {
   std::array<int, 2> ends{};
   if (::pipe2(ends.data(), O_CLOEXEC) != 0) return "";
@@ -70,7 +70,7 @@ std::string output_of(std::vector<std::string> words) {
   return text;
 }
 
-/// Why it failed, and where the rest is.
+/// The failure with its reason, and where the rest is.
 std::string with_reason(const std::string& what, const std::string& log, const std::string& place) {
   const std::string reason = reason_in_log(log);
   return reason.empty() ? what + "; its log says why: " + place
@@ -121,7 +121,7 @@ class Systemd final : public Supervisor {
   }
 };
 
-/// Until the program writes a line, or closes its end. False: it has written none.
+/// False: the program has closed its end, and has written no line.
 bool await_ready_line(int fd) {
   std::string line;
   for (std::array<char, 512> buffer{}; line.find('\n') == std::string::npos;) {
@@ -183,7 +183,7 @@ class Forked final : public Supervisor {
     return folder() + "/" + name + end;
   }
 
-  /// That of an installation; in a build folder it is beside this program, too.
+  /// The bridge of an installation; in a build folder it is beside this program, too.
   std::string program() const {
     if (!bridge_.empty()) return bridge_;
     std::error_code ignored;

@@ -19,7 +19,7 @@ class Supervisor {
 
   /// Returns when the device is there.
   virtual std::string start(const Mapping& mapping) = 0;
-  /// Also from the next boot on.
+  /// The mapping comes from the next boot on, too.
   virtual std::string enable(const std::string& name) = 0;
   /// Returns when nothing runs any more. With `force` a bridge that hangs is killed.
   virtual std::string stop(const std::string& name, bool force) = 0;
@@ -27,7 +27,7 @@ class Supervisor {
   virtual void kill(const std::string& name) = 0;
   virtual std::string disable(const std::string& name) = 0;
   virtual bool runs(const std::string& name) const = 0;
-  /// For people: where the bridge says what troubles it.
+  /// The place where the bridge says what troubles it, for people.
   virtual std::string log_of(const std::string& name) const = 0;
 };
 

@@ -153,7 +153,7 @@ constexpr CtlOptionWord kOptions[] = {
      [](CtlAction& action, Text) { action.force = true; }},
     {"add-missing", "", kOfRecover, "Sessions: also paths that they had at first, and lack now.",
      [](CtlAction& action, Text) { action.add_missing = true; }},
-    // Of IONOS's rnbd: all that is done is told in any case.
+    // A word of IONOS's rnbd: all that is done is told in any case.
     {"verbose", "", kOfSteps, "", [](CtlAction&, Text) {}},
     {"root", "DIRECTORY", kOfAll, "Look at run, etc and sys in there.",
      [](CtlAction& action, Text value) { action.root = value; }},
@@ -223,7 +223,7 @@ std::string complaint_about_side(const CtlVerbWord& given, CtlSide side) {
   return "";
 }
 
-/// That of a verb's usual word, if it has several.
+/// The form of a verb's usual word, if it has several.
 std::string form_of(CtlVerb verb) {
   for (const CtlVerbWord& each : kVerbs) {
     if (each.verb == verb && !each.form.empty()) return std::string{each.form};
@@ -309,7 +309,7 @@ class Reader {
     while (next < words_.size() && is_flag_of_map(words_[next])) ++next;
     return next < words_.size() && words_[next] != "from" && !words_[next].starts_with("-");
   }
-  /// Without dashes a word may be a name or a path just as well.
+  /// A word without dashes may be a name or a path just as well.
   bool belongs(const CtlOptionWord& option, bool dashes) const {
     return dashes || verb_ == nullptr || (option.verbs & bit_of(verb_->verb)) != 0;
   }
@@ -453,7 +453,7 @@ tl::expected<double, std::string> seconds_in(const std::string& text, double lea
 
 constexpr std::size_t kWidthOfField = 17;
 
-/// Those of which the help is asked.
+/// The bits of those whose help is asked.
 std::uint32_t meant_by(const CtlAction& help) {
   if (help.object == CtlObject::device) return kDevice;
   if (help.object == CtlObject::session) return kSession;
@@ -472,7 +472,7 @@ std::string verbs_about(std::uint32_t about) {
   return text;
 }
 
-/// Those that have a parser of their own.
+/// The verbs that have a parser of their own.
 std::string verbs_without_socket() {
   return two_columns("discover URI", "The exports of a server, and who has them.") +
          two_columns("keygen NAME FILE", "Make a shared key.") +

@@ -37,7 +37,7 @@ enum class CtlSide : std::uint8_t { both, client, server };
 enum class CtlObject : std::uint8_t { device, session, path };
 enum class CtlFormat : std::uint8_t { table, csv, json, xml };
 
-/// Of sizes; each is 1024 times the one before it.
+/// Units of sizes; each is 1024 times the one before it.
 constexpr std::string_view kCtlUnits = "BKMGTPE";
 
 /// A command line of rnbd-ctl that names no control socket.
@@ -74,9 +74,9 @@ struct CtlAction {
   friend bool operator==(const CtlAction&, const CtlAction&) = default;
 };
 
-/// Whether the first word that is no option, nor the value of one, nor a side or an object, is a
-/// verb, or there are sides and objects only: `server list` and `sessions` are such commands,
-/// `server status` asks the program that is called so.
+/// True: the words are a command of rnbd-ctl itself. A verb comes first, or there are sides and
+/// objects only; a verb may have these in front, and options may be anywhere. `server list` and
+/// `sessions` are such commands; `server status` asks the program that is called so.
 bool begins_with_ctl_word(const std::vector<std::string>& words);
 
 /// Reads the words behind the program's name. An option may have dashes in front.
@@ -102,8 +102,9 @@ struct CtlVerbWord {
 };
 std::span<const CtlVerbWord> ctl_verb_words();
 
-/// All verbs and words with what they do; of `help path` or `help client` those about it. A topic
-/// is one verb, with the words that belong to it, and the fields of its object or of all.
+/// The verbs and words with what they do: all of them, or those about the side or object of the
+/// help. A topic is one verb, with the words that belong to it, and the fields of its object or of
+/// all.
 std::string help_on_ctl_words(const CtlAction& help = {});
 /// The line that mounts the disk of the mapping NAME at boot. Source: fstab(5), systemd.mount(5).
 std::string fstab_line(const std::string& name);
@@ -113,9 +114,9 @@ std::string ctl_verbs_in_short();
 /// or nbd-client(8), as "; did you mean map?"; "".
 std::string ctl_verb_like(const std::string& word);
 
-/// Why no command begins so, with a side or an object and then another word, such as `path dele` or
-/// `server evict`, and what to write; "": it does not begin so. It is for words that are no control
-/// socket, either.
+/// A complaint about words that begin with a side or an object and name no command, such as
+/// `path dele` or `server evict`, and what to write. "": they do not begin so. It is for words that
+/// are no control socket, either.
 std::string complaint_about_ctl_group(const std::vector<std::string>& words);
 
 /// An address as IONOS's rnbd writes it, "ip:10.0.0.2@ip:10.0.0.1", without these kinds.
