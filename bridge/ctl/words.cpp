@@ -103,60 +103,59 @@ struct CtlOptionWord {
   std::string_view help;   ///< "": another word for one that has it
   void (*set)(CtlAction& action, const std::string& value);
 };
-using Text = const std::string&;
+template <auto kMember, auto kValue>
+void set(CtlAction& action, const std::string&) {
+  action.*kMember = kValue;
+}
+template <auto kMember>
+void take(CtlAction& action, const std::string& value) {
+  action.*kMember = value;
+}
+void watch_every(CtlAction& action, const std::string& seconds) {
+  action.watch = true;
+  action.interval = seconds;
+}
+void read_only(CtlAction& action, const std::string&) { action.access = "ro"; }
+void read_write(CtlAction& action, const std::string&) { action.access = "rw"; }
+void migrate(CtlAction& action, const std::string&) { action.access = "migration"; }
+
+using A = CtlAction;
 constexpr CtlOptionWord kOptions[] = {
-    {"csv", "", kOfLists, "Values with commas between them.",
-     [](CtlAction& action, Text) { action.format = CtlFormat::csv; }},
+    {"csv", "", kOfLists, "Values with commas between them.", set<&A::format, CtlFormat::csv>},
     {"json", "", kOfJson, "JSON; its keys are the names of the fields.",
-     [](CtlAction& action, Text) { action.format = CtlFormat::json; }},
+     set<&A::format, CtlFormat::json>},
     {"xml", "", kOfLists, "XML; its elements are named as the fields.",
-     [](CtlAction& action, Text) { action.format = CtlFormat::xml; }},
-    {"notree", "", kOfLists, "Sessions without their paths below them.",
-     [](CtlAction& action, Text) { action.tree = false; }},
-    {"noheaders", "", kOfLists, "Without the line of headings.",
-     [](CtlAction& action, Text) { action.headers = false; }},
-    {"nototals", "", kOfLists, "Without the line of sums.",
-     [](CtlAction& action, Text) { action.totals = false; }},
-    {"all", "", kOfLists, "All fields.", [](CtlAction& action, Text) { action.all_fields = true; }},
-    {"watch", "", kOfLists, "Again every second, until Ctrl-C.",
-     [](CtlAction& action, Text) { action.watch = true; }},
-    {"interval", "SECONDS", kOfLists, "Likewise, every so many seconds.",
-     [](CtlAction& action, Text value) {
-       action.watch = true;
-       action.interval = value;
-     }},
-    {"from", "SERVER", kOfMap, "Whose device it is: HOST[:PORT].",
-     [](CtlAction& action, Text value) { action.server = value; }},
-    {"rdma", "", kOfMap, "Over RDMA; TCP unless you say so.",
-     [](CtlAction& action, Text) { action.rdma = true; }},
+     set<&A::format, CtlFormat::xml>},
+    {"notree", "", kOfLists, "Sessions without their paths below them.", set<&A::tree, false>},
+    {"noheaders", "", kOfLists, "Without the line of headings.", set<&A::headers, false>},
+    {"nototals", "", kOfLists, "Without the line of sums.", set<&A::totals, false>},
+    {"all", "", kOfLists, "All fields.", set<&A::all_fields, true>},
+    {"watch", "", kOfLists, "Again every second, until Ctrl-C.", set<&A::watch, true>},
+    {"interval", "SECONDS", kOfLists, "Likewise, every so many seconds.", watch_every},
+    {"from", "SERVER", kOfMap, "Whose device it is: HOST[:PORT].", take<&A::server>},
+    {"rdma", "", kOfMap, "Over RDMA; TCP unless you say so.", set<&A::rdma, true>},
     {"paths=auto", "", kOfMap, "Also over the addresses that the server advertises.",
-     [](CtlAction& action, Text) { action.paths_of_server = true; }},
-    {"ro", "", kOfMap, "Read only.", [](CtlAction& action, Text) { action.access = "ro"; }},
-    {"rw", "", kOfMap, "For reading and writing.",
-     [](CtlAction& action, Text) { action.access = "rw"; }},
-    {"read-only", "", kOfMap, "", [](CtlAction& action, Text) { action.access = "ro"; }},
-    {"readonly", "", kOfMap, "", [](CtlAction& action, Text) { action.access = "ro"; }},
-    {"read-write", "", kOfMap, "", [](CtlAction& action, Text) { action.access = "rw"; }},
-    {"migration", "", kOfMap, "For writing beside another writer, while a machine moves.",
-     [](CtlAction& action, Text) { action.access = "migration"; }},
+     set<&A::paths_of_server, true>},
+    {"ro", "", kOfMap, "Read only.", read_only},
+    {"rw", "", kOfMap, "For reading and writing.", read_write},
+    {"read-only", "", kOfMap, "", read_only},
+    {"readonly", "", kOfMap, "", read_only},
+    {"read-write", "", kOfMap, "", read_write},
+    {"migration", "", kOfMap, "For writing beside another writer, while a machine moves.", migrate},
     {"name", "NAME", kOfMap, "Of the mapping; without it the last part of DEVICE.",
-     [](CtlAction& action, Text value) { action.map_name = value; }},
+     take<&A::map_name>},
     {"as", "nbdN", kOfMap, "This device of the kernel; without it the first that is free.",
-     [](CtlAction& action, Text value) { action.kernel_device = value; }},
-    {"persist", "", kOfMap, "Also after the next boot.",
-     [](CtlAction& action, Text) { action.persist = true; }},
-    {"bridge", "PROGRAM", kOfStart, "What to start where there is no systemd.",
-     [](CtlAction& action, Text value) { action.bridge = value; }},
+     take<&A::kernel_device>},
+    {"persist", "", kOfMap, "Also after the next boot.", set<&A::persist, true>},
+    {"bridge", "PROGRAM", kOfStart, "What to start where there is no systemd.", take<&A::bridge>},
     {"wait", "SECONDS", kOfWait, "For how long at most; 0: not at all. Else 5, resize 30.",
-     [](CtlAction& action, Text value) { action.wait = value; }},
-    {"force", "", kOfForce, "Although somebody uses it, who gets EIO.",
-     [](CtlAction& action, Text) { action.force = true; }},
+     take<&A::wait>},
+    {"force", "", kOfForce, "Although somebody uses it, who gets EIO.", set<&A::force, true>},
     {"add-missing", "", kOfRecover, "Sessions: also paths that they had at first, and lack now.",
-     [](CtlAction& action, Text) { action.add_missing = true; }},
+     set<&A::add_missing, true>},
     // A word of IONOS's rnbd: all that is done is told in any case.
-    {"verbose", "", kOfSteps, "", [](CtlAction&, Text) {}},
-    {"root", "DIRECTORY", kOfAll, "Look at run, etc and sys in there.",
-     [](CtlAction& action, Text value) { action.root = value; }},
+    {"verbose", "", kOfSteps, "", [](A&, const std::string&) {}},
+    {"root", "DIRECTORY", kOfAll, "Look at run, etc and sys in there.", take<&A::root>},
 };
 
 /// The spelling that people are told. Dashes keep this one apart from a disk's name.
