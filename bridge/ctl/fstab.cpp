@@ -76,6 +76,30 @@ std::string without_slash(std::string point) {
 namespace fs = std::filesystem;
 using Names = std::set<std::string>;
 
+/// The lines that name their disk by a link of udev. Source: fstab(5), getmntent(3).
+std::vector<FstabLine> fstab_lines(const std::string& root) {
+  std::vector<FstabLine> lines;
+  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file{
+      ::setmntent((root + "/etc/fstab").c_str(), "re"), ::endmntent};
+  if (file == nullptr) return lines;
+  mntent entry{};
+  std::array<char, 4096> buffer{};
+  while (::getmntent_r(file.get(), &entry, buffer.data(), buffer.size()) != nullptr) {
+    const std::string_view source = entry.mnt_fsname;
+    if (!source.starts_with(link_of_mapping("")) && !source.starts_with(link_of_uuid(""))) continue;
+    const bool automatic = ::hasmntopt(&entry, "noauto") == nullptr;
+    lines.push_back({entry.mnt_fsname, text_of(entry), without_slash(entry.mnt_dir), automatic,
+                     automatic && ::hasmntopt(&entry, "nofail") == nullptr});
+  }
+  return lines;
+}
+
+/// True: the line names the device, or a partition of it. An empty UUID or name is none.
+bool is_line_of(const FstabLine& line, const KernelDevice& device) {
+  return (!device.name.empty() && names(line.source, link_of_mapping(device.name))) ||
+         (!device.uuid.empty() && names(line.source, link_of_uuid(device.uuid)));
+}
+
 /// The name in a line's link, without a partition. "": the link has a UUID.
 std::string name_in(const std::string& source) {
   const std::string folder = link_of_mapping("");
@@ -143,28 +167,6 @@ class FstabReader {
 };
 
 }  // namespace
-
-std::vector<FstabLine> fstab_lines(const std::string& root) {
-  std::vector<FstabLine> lines;
-  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file{
-      ::setmntent((root + "/etc/fstab").c_str(), "re"), ::endmntent};
-  if (file == nullptr) return lines;
-  mntent entry{};
-  std::array<char, 4096> buffer{};
-  while (::getmntent_r(file.get(), &entry, buffer.data(), buffer.size()) != nullptr) {
-    const std::string_view source = entry.mnt_fsname;
-    if (!source.starts_with(link_of_mapping("")) && !source.starts_with(link_of_uuid(""))) continue;
-    const bool automatic = ::hasmntopt(&entry, "noauto") == nullptr;
-    lines.push_back({entry.mnt_fsname, text_of(entry), without_slash(entry.mnt_dir), automatic,
-                     automatic && ::hasmntopt(&entry, "nofail") == nullptr});
-  }
-  return lines;
-}
-
-bool is_line_of(const FstabLine& line, const KernelDevice& device) {
-  return (!device.name.empty() && names(line.source, link_of_mapping(device.name))) ||
-         (!device.uuid.empty() && names(line.source, link_of_uuid(device.uuid)));
-}
 
 std::vector<FstabLine> fstab_lines_of(const std::string& root, const KernelDevice& device) {
   std::vector<FstabLine> lines = fstab_lines(root);

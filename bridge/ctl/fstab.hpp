@@ -17,13 +17,7 @@ struct FstabLine {
   bool awaited = true;    ///< the boot fails without it, as neither noauto nor nofail says
 };
 
-/// The lines that name their disk by a link of udev. Source: fstab(5), getmntent(3).
-std::vector<FstabLine> fstab_lines(const std::string& root);
-
-/// True: the line names the device, or a partition of it. An empty UUID or name is none.
-bool is_line_of(const FstabLine& line, const KernelDevice& device);
-
-/// The lines that name the device, or a partition of it.
+/// The lines that name the device, or a partition of it, by a link of udev.
 std::vector<FstabLine> fstab_lines_of(const std::string& root, const KernelDevice& device);
 
 /// A line of these that is to be mounted at boot, and is not.

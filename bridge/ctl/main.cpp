@@ -11,7 +11,6 @@
 #include <chrono>
 #include <cmath>
 #include <exception>
-#include <functional>
 #include <initializer_list>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -86,18 +85,13 @@ Exit status: 0, done; 1, not done, and standard error says why; 2, a wrong comma
 
 rnbd-ctl(8) explains everything.)";
 
-struct TopOptions {
-  double interval = 1;  ///< seconds
-  bool once = false;    ///< ends after one interval
-  bool json = false;    ///< a line of JSON per interval
-};
-
 struct Invocation {
   std::string socket;
   std::vector<std::string> words;
   bool json = false;
   bool watch = false;
-  TopOptions top = {};
+  bool once = false;    ///< top: ends after one interval
+  double interval = 1;  ///< top, watch: seconds
 };
 
 // ---- top ----------------------------------------------------------------------------------------
@@ -168,16 +162,16 @@ CtlJson rates_between(const CtlJson& before, const CtlJson& after, double second
 }
 
 /// Shows the rates until the program does not answer. Returns the exit status.
-int run_top(const TopOptions& options,
-            const std::function<tl::expected<std::string, std::string>()>& counters) {
-  const bool on_terminal = ::isatty(STDOUT_FILENO) == 1 && !options.once && !options.json;
+int top(const Invocation& invocation) {
+  const bool json = invocation.json, once = invocation.once;
+  const bool on_terminal = ::isatty(STDOUT_FILENO) == 1 && !once && !json;
   CtlJson before;
   steady_clock::time_point then;
   for (;;) {
-    const auto answer = counters();
+    const auto answer = ask_control_socket(invocation.socket, "counters");
     const auto now = steady_clock::now();
     if (!answer) {
-      complain(answer.error());
+      complain(answer.error().text);
       return 1;
     }
     CtlJson after = parse_answer(*answer);
@@ -189,14 +183,14 @@ int run_top(const TopOptions& options,
       const std::chrono::duration<double> passed = now - then;
       const CtlJson rates = rates_between(before, after, std::max(passed.count(), 1e-3));
       if (on_terminal) clear_terminal();
-      say(options.json ? readable_json(rates.dump()) + '\n' : readable(rates));
-      if (!options.json && !on_terminal && !options.once) say("\n");
+      say(json ? readable_json(rates.dump()) + '\n' : readable(rates));
+      if (!json && !on_terminal && !once) say("\n");
       if (!is_written()) return 1;
-      if (options.once) return 0;
+      if (once) return 0;
     }
     before = std::move(after);
     then = now;
-    std::this_thread::sleep_for(std::chrono::duration<double>(options.interval));
+    std::this_thread::sleep_for(std::chrono::duration<double>(invocation.interval));
   }
 }
 
@@ -234,9 +228,7 @@ int show(const Invocation& invocation, const std::string& answer) {
 }
 
 int ask_once(const Invocation& invocation) {
-  std::string line;
-  for (const std::string& word : invocation.words) line += (line.empty() ? "" : " ") + word;
-  const auto answer = ask_control_socket(invocation.socket, line);
+  const auto answer = ask_control_socket(invocation.socket, joined(invocation.words, " "));
   if (answer) return show(invocation, *answer);
   return fail(invocation, answer.error().error, invocation.socket + ": " + answer.error().text);
 }
@@ -249,20 +241,12 @@ int watch(const Invocation& invocation) {
     if (const int status = ask_once(invocation); status != 0) return status;
     if (!clears && !invocation.json) say("\n");
     if (!is_written()) return 1;
-    std::this_thread::sleep_for(std::chrono::duration<double>(invocation.top.interval));
+    std::this_thread::sleep_for(std::chrono::duration<double>(invocation.interval));
   }
 }
 
 int run(const Invocation& invocation) {
-  if (invocation.words.front() == "top") {
-    TopOptions top = invocation.top;
-    top.json = invocation.json;
-    return run_top(top, [&]() -> tl::expected<std::string, std::string> {
-      auto answer = ask_control_socket(invocation.socket, "counters");
-      if (!answer) return tl::unexpected(answer.error().text);
-      return *std::move(answer);
-    });
-  }
+  if (invocation.words.front() == "top") return top(invocation);
   return invocation.watch ? watch(invocation) : ask_once(invocation);
 }
 
@@ -320,9 +304,9 @@ tl::expected<Invocation, EarlyExit> parse(int argc, const char* const* argv) {
   bool check = false, force = false;
   app.add_flag("--check", check, "reload: only say what it would do.");
   app.add_flag("--force", force, "Do it although somebody uses what it is about.");
-  app.add_flag("--once", invocation.top.once, "top: one interval, then end.");
+  app.add_flag("--once", invocation.once, "top: one interval, then end.");
   app.add_flag("--watch", invocation.watch, "Ask again every second, until Ctrl-C.");
-  app.add_option("--interval", invocation.top.interval,
+  app.add_option("--interval", invocation.interval,
                  "top, --watch: seconds between two looks (default 1).")
       ->type_name("SECONDS")
       ->check(CLI::Range(0.1, 3600.0));

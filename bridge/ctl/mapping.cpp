@@ -99,6 +99,18 @@ OrSentence<std::vector<std::string>> options_of(const CtlAction& action,
   return options;
 }
 
+/// "" or the reason why a mapping cannot have the name.
+std::string complaint_about_name(const std::string& name) {
+  if (name.empty()) return "the name is missing; write --name NAME";
+  if (name.size() > kLongestName)
+    return "'" + name + "' is longer than 64 bytes; write --name NAME";
+  const bool plain = name.find_first_not_of(kInNames) == std::string::npos;
+  if (plain && name.front() != '.' && name.front() != '-') return "";
+  return "'" + name +
+         "' cannot be the name of a mapping: letters, digits, '_', '.' and '-', a "
+         "letter or digit first; write --name NAME";
+}
+
 /// KEY="VALUE" or KEY=VALUE, in parts; the key is "" for comments and empty lines.
 std::pair<std::string, std::string> assignment_in(const std::string& line) {
   const std::size_t equals = line.find('=');
@@ -122,17 +134,6 @@ std::vector<std::string> files_of(const std::string& root, const std::string& na
 
 }  // namespace
 
-std::string complaint_about_mapping_name(const std::string& name) {
-  if (name.empty()) return "the name is missing; write --name NAME";
-  if (name.size() > kLongestName)
-    return "'" + name + "' is longer than 64 bytes; write --name NAME";
-  const bool plain = name.find_first_not_of(kInNames) == std::string::npos;
-  if (plain && name.front() != '.' && name.front() != '-') return "";
-  return "'" + name +
-         "' cannot be the name of a mapping: letters, digits, '_', '.' and '-', a "
-         "letter or digit first; write --name NAME";
-}
-
 tl::expected<Mapping, std::string> mapping_of(const CtlAction& action) {
   const auto uri = uri_of(action);
   if (!uri) return tl::unexpected(uri.error());
@@ -142,7 +143,7 @@ tl::expected<Mapping, std::string> mapping_of(const CtlAction& action) {
     return tl::unexpected("the URI names no device; write " + *uri + "/DEVICE");
   }
   const std::string name = action.map_name.empty() ? last_part(parsed->device) : action.map_name;
-  std::string wrong = complaint_about_mapping_name(name);
+  std::string wrong = complaint_about_name(name);
   if (wrong.empty()) wrong = complaint_about_text(*uri);
   if (!wrong.empty()) return tl::unexpected(wrong);
   auto kernel = kernel_of(action.kernel_device);

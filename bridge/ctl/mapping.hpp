@@ -38,9 +38,6 @@ std::string command_for(const Mapping& mapping);
 /// Errors: a sentence about a line of it.
 tl::expected<Mapping, std::string> read_mapping(const std::string& name, const std::string& text);
 
-/// "" or the reason why a mapping cannot have the name.
-std::string complaint_about_mapping_name(const std::string& name);
-
 /// The path of the file, which is lasting or ends with the next boot.
 std::string path_of_mapping(const std::string& root, const std::string& name, bool persist);
 

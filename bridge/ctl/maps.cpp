@@ -261,10 +261,6 @@ void warn_of_fstab(const std::string& root, const FoundMapping& found) {
 
 // ---- remap --------------------------------------------------------------------------------------
 
-std::string& add_trouble(std::string& troubles, const std::string& one) {
-  return troubles += (troubles.empty() ? "" : "; ") + one;
-}
-
 struct Remapped {
   FoundMapping found;
   Mapping mapping;
@@ -407,20 +403,20 @@ CtlOutcome unmap_device(const CtlAction& action) {
 CtlOutcome remap_devices(const CtlAction& action, const std::vector<std::string>& names) {
   const auto supervisor = choose_supervisor(action.root, action.bridge);
   std::vector<Remapped> all;
-  std::string troubles;
+  std::vector<std::string> troubles;
   for (const std::string& name : names) {
     auto one = look_before_remap(action, name, *supervisor);
     if (one) {
       all.push_back(*std::move(one));
     } else {
-      add_trouble(troubles, one.error());
+      troubles.push_back(one.error());
     }
   }
-  if (!troubles.empty()) return refused(troubles);
+  if (!troubles.empty()) return refused(joined(troubles, "; "));
   // Every disk goes before the first comes: nothing of the old session is left then.
   std::erase_if(all, [&](const Remapped& one) {
     const std::string wrong = take_away(action.root, one.found, *supervisor, action.force);
-    if (!wrong.empty()) add_trouble(troubles, wrong);
+    if (!wrong.empty()) troubles.push_back(wrong);
     return !wrong.empty();
   });
   std::string told;
@@ -428,9 +424,12 @@ CtlOutcome remap_devices(const CtlAction& action, const std::vector<std::string>
     const std::string wrong = supervisor->start(one.mapping);
     const auto line =
         wrong.empty() ? device_line(action.root, one.found.name) : tl::unexpected(wrong);
-    line ? told += *line : add_trouble(troubles, line.error());
+    if (line)
+      told += *line;
+    else
+      troubles.push_back(line.error());
   }
-  if (!troubles.empty()) return refused(troubles);
+  if (!troubles.empty()) return refused(joined(troubles, "; "));
   return {0, told, ""};
 }
 
@@ -505,7 +504,8 @@ CtlOutcome recover_devices(const CtlAction& action) {
   const bool all = action.names.front() == "all";
   const auto names = all ? names_of_mappings(action.root)
                          : std::set<std::string>{mapping_called(action, action.names.front())};
-  std::string told, troubles;
+  std::string told;
+  std::vector<std::string> troubles;
   for (const std::string& name : names) {
     if (supervisor->runs(name)) continue;
     const FoundMapping found = find_mapping(action.root, name);
@@ -513,9 +513,12 @@ CtlOutcome recover_devices(const CtlAction& action) {
     const auto mapping = mapping_in(found);
     if (wrong.empty()) wrong = mapping ? supervisor->start(*mapping) : mapping.error();
     const auto line = wrong.empty() ? device_line(action.root, name) : tl::unexpected(wrong);
-    line ? told += *line : add_trouble(troubles, line.error());
+    if (line)
+      told += *line;
+    else
+      troubles.push_back(line.error());
   }
-  if (!troubles.empty()) return refused(troubles);
+  if (!troubles.empty()) return refused(joined(troubles, "; "));
   return {0, told, ""};
 }
 

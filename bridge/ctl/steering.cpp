@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <chrono>
 #include <functional>
 #include <initializer_list>
@@ -25,15 +24,19 @@ namespace {
 
 using Steps = std::vector<CtlStep>;
 using MaybeSteps = tl::expected<Steps, std::string>;
+using std::chrono::steady_clock;
+
+constexpr double kUsualWait = 5;  ///< seconds
+constexpr std::chrono::milliseconds kLookAtPathEvery{100};
+
+// ---- Steps --------------------------------------------------------------------------------------
 
 /// A row of the inventory, and the control socket of its program.
 struct Thing {
   std::string socket;
   CtlJson row;
 
-  std::string text(const char* field) const {
-    return row[field].is_string() ? row[field].get<std::string>() : std::string{};
-  }
+  std::string text(const char* field) const { return said_text(row, field); }
   bool at_server() const { return row["direction"] == "export"; }
   bool connected() const { return row["state"] == "connected"; }
   /// True: it leads to another server. Only a command that names the path may trust that one.
@@ -312,6 +315,8 @@ class Planner {
   const std::vector<KernelDevice>& kernel_devices_;
 };
 
+// ---- Effects of steps ---------------------------------------------------------------------------
+
 /// A word behind the first one, if that is one of these.
 std::string path_told_by(const CtlStep& step, std::initializer_list<std::string_view> commands) {
   const std::size_t blank = std::min(step.line.find(' '), step.line.size());
@@ -364,10 +369,7 @@ std::string told_of_eviction(std::string session, const CtlReport& report, const
   return text + "; its client opens nothing here until you write " + command;
 }
 
-using std::chrono::steady_clock;
-
-constexpr double kUsualWait = 5;  ///< seconds
-constexpr std::chrono::milliseconds kLookAtPathEvery{100};
+// ---- Carrying steps out -------------------------------------------------------------------------
 
 /// The program's answer. Errors: the obstacle.
 tl::expected<CtlJson, std::string> take(const CtlStep& step) {
