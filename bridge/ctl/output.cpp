@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "bridge/daemon/cli.hpp"
 #include "bridge/protocol/printable.hpp"
 
 namespace rnbd {

@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
-#include "bridge/daemon/cli.hpp"
-
 namespace rnbd {
+
+struct EarlyExit;
 
 /// Lines for standard output.
 void say(const std::string& text);
