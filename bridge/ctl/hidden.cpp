@@ -18,6 +18,25 @@ namespace {
 namespace fs = std::filesystem;
 using Texts = std::vector<std::string>;
 
+// ---- Programs with a socket ---------------------------------------------------------------------
+
+/// The places where units have control sockets, and the documentation puts them.
+constexpr const char* kPlaces[] = {"/run/rnbd/*.control", "/run/rnbd/map/*.control",
+                                   "/run/rnbd-bridge/*/control", "/run/rnbd-server/control"};
+
+bool is_there_a_socket(const std::string& path) {
+  std::error_code ignored;
+  return fs::is_socket(path, ignored);
+}
+
+std::string name_of_program(const fs::path& socket) {
+  if (socket.extension() == ".control") return socket.stem();
+  const std::string folder = socket.parent_path().filename();
+  return folder == "rnbd-server" ? "server" : folder;
+}
+
+// ---- Hidden programs ----------------------------------------------------------------------------
+
 constexpr const char* kSocketOfServer = "/run/rnbd-server/control";
 
 /// The paths of sockets by their numbers in the table.
@@ -151,38 +170,7 @@ std::optional<HiddenProgram> hidden_at(const std::string& root, const fs::path& 
                        absolute(process, control)};
 }
 
-/// The places where units have control sockets, and the documentation puts them.
-constexpr const char* kPlaces[] = {"/run/rnbd/*.control", "/run/rnbd/map/*.control",
-                                   "/run/rnbd-bridge/*/control", "/run/rnbd-server/control"};
-
-bool is_there_a_socket(const std::string& path) {
-  std::error_code ignored;
-  return std::filesystem::is_socket(path, ignored);
-}
-
-std::string name_of_program(const std::filesystem::path& socket) {
-  if (socket.extension() == ".control") return socket.stem();
-  const std::string folder = socket.parent_path().filename();
-  return folder == "rnbd-server" ? "server" : folder;
-}
-
 }  // namespace
-
-std::vector<HiddenProgram> find_hidden_programs(const std::string& root,
-                                                const std::vector<CtlProgram>& known) {
-  std::vector<HiddenProgram> hidden;
-  const std::map<std::string, std::string> sockets = paths_of_sockets(root);
-  std::error_code error;
-  fs::directory_iterator entry{root + "/proc", error};
-  for (; !error && entry != fs::directory_iterator{}; entry.increment(error)) {
-    const std::string process = entry->path().filename();
-    if (process.find_first_not_of("0123456789") != std::string::npos) continue;
-    if (auto found = hidden_at(root, entry->path(), sockets, known)) {
-      hidden.push_back(*std::move(found));
-    }
-  }
-  return hidden;
-}
 
 std::vector<CtlProgram> find_programs(const std::string& root) {
   std::vector<CtlProgram> programs;
@@ -201,12 +189,12 @@ std::vector<CtlProgram> find_programs(const std::string& root) {
 
 std::vector<CtlClosedFolder> find_closed_folders(const std::string& root) {
   std::vector<CtlClosedFolder> closed;
-  const auto look = [&](const std::filesystem::path& folder, const char* name) {
+  const auto look = [&](const fs::path& folder, const char* name) {
     std::error_code error;
     if (name == nullptr)
-      std::filesystem::directory_iterator{folder, error};
+      fs::directory_iterator{folder, error};
     else
-      (void)std::filesystem::status(folder / name, error);
+      (void)fs::status(folder / name, error);
     if (error == std::errc::permission_denied)
       closed.push_back({folder, folder.filename() == "rnbd-server"});
     return error;
@@ -216,8 +204,8 @@ std::vector<CtlClosedFolder> find_closed_folders(const std::string& root) {
   look(root + "/run/rnbd-server", "control");
   if (look(root + "/run/rnbd-bridge", nullptr)) return closed;
   std::error_code error;
-  std::filesystem::directory_iterator bridge{root + "/run/rnbd-bridge", error};
-  for (; !error && bridge != std::filesystem::directory_iterator{}; bridge.increment(error)) {
+  fs::directory_iterator bridge{root + "/run/rnbd-bridge", error};
+  for (; !error && bridge != fs::directory_iterator{}; bridge.increment(error)) {
     look(bridge->path(), "control");
   }
   return closed;
@@ -227,6 +215,22 @@ std::string places_of_programs(const std::string& root) {
   std::string text;
   for (const char* place : kPlaces) text += (text.empty() ? "" : ", ") + root + place;
   return text;
+}
+
+std::vector<HiddenProgram> find_hidden_programs(const std::string& root,
+                                                const std::vector<CtlProgram>& known) {
+  std::vector<HiddenProgram> hidden;
+  const std::map<std::string, std::string> sockets = paths_of_sockets(root);
+  std::error_code error;
+  fs::directory_iterator entry{root + "/proc", error};
+  for (; !error && entry != fs::directory_iterator{}; entry.increment(error)) {
+    const std::string process = entry->path().filename();
+    if (process.find_first_not_of("0123456789") != std::string::npos) continue;
+    if (auto found = hidden_at(root, entry->path(), sockets, known)) {
+      hidden.push_back(*std::move(found));
+    }
+  }
+  return hidden;
 }
 
 }  // namespace rnbd

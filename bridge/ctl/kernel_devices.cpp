@@ -24,6 +24,12 @@
 namespace rnbd {
 namespace {
 
+namespace fs = std::filesystem;
+using std::chrono::steady_clock;
+using Lines = std::vector<std::string>;
+
+// ---- Identifiers --------------------------------------------------------------------------------
+
 constexpr std::string_view kPrefix = "rnbd:";
 constexpr const char* kBlock = "/sys/block";
 
@@ -32,8 +38,7 @@ bool by_number(const KernelDevice& a, const KernelDevice& b) {
   return std::pair{a.device.size(), a.device} < std::pair{b.device.size(), b.device};
 }
 
-namespace fs = std::filesystem;
-using std::chrono::steady_clock;
+// ---- Links --------------------------------------------------------------------------------------
 
 constexpr std::chrono::milliseconds kLookForLink{20};
 constexpr std::string_view kByName = "/dev/rnbd/by-name/", kByUuid = "/dev/rnbd/by-uuid/";
@@ -49,7 +54,7 @@ bool udev_runs(const std::string& root) {
   return fs::exists(root + "/run/udev/control", ignored);
 }
 
-using Lines = std::vector<std::string>;
+// ---- Users --------------------------------------------------------------------------------------
 
 /// Opening looks for partitions, and waits for that for ever if the bridge has died or has no
 /// server. So a process of its own does it, which may be left behind.
@@ -225,7 +230,7 @@ std::optional<KernelDevice> find_kernel_device(const std::string& root, const st
 std::vector<KernelDevice> find_kernel_devices(const std::string& root) {
   std::vector<KernelDevice> devices;
   std::error_code ignored;
-  for (const auto& entry : std::filesystem::directory_iterator{root + kBlock, ignored}) {
+  for (const auto& entry : fs::directory_iterator{root + kBlock, ignored}) {
     const std::string device = entry.path().filename();
     if (!device.starts_with("nbd")) continue;
     if (auto found = find_kernel_device(root, device)) devices.push_back(*std::move(found));
