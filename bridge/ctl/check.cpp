@@ -11,7 +11,6 @@
 #include "bridge/ctl/annexes.hpp"
 #include "bridge/ctl/inventory.hpp"
 #include "bridge/ctl/mapping.hpp"
-#include "bridge/ctl/output.hpp"
 #include "bridge/ctl/steering.hpp"
 #include "bridge/protocol/printable.hpp"
 

@@ -12,12 +12,10 @@
 #include <chrono>
 #include <cstdio>
 #include <nlohmann/json.hpp>
-#include <string>
 #include <string_view>
 #include <thread>
 #include <tl/expected.hpp>
 #include <utility>
-#include <vector>
 
 #include "bridge/client/answer_limit.hpp"
 #include "bridge/client/config.hpp"
@@ -25,7 +23,6 @@
 #include "bridge/client/uri.hpp"
 #include "bridge/ctl/listing.hpp"
 #include "bridge/ctl/output.hpp"
-#include "bridge/ctl/words.hpp"
 #include "bridge/daemon/cli.hpp"
 #include "bridge/protocol/printable.hpp"
 #include "bridge/protocol/uuid.hpp"

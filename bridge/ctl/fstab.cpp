@@ -13,7 +13,6 @@
 #include <sstream>
 #include <string_view>
 
-#include "bridge/ctl/kernel_devices.hpp"
 #include "bridge/ctl/mapping.hpp"
 
 namespace rnbd {

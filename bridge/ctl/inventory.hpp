@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// All that the programs of this machine have: devices, sessions and paths, as rows with the
-// names of fields that IONOS's `rnbd` has, too.
+// The devices, sessions and paths of the programs of this machine, as rows. Names of fields are
+// those that IONOS's `rnbd` has, too.
 #pragma once
 
-#include <array>
 #include <span>
 #include <string>
 #include <string_view>

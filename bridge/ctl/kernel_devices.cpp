@@ -14,7 +14,6 @@
 #include <fstream>
 #include <set>
 #include <sstream>
-#include <string_view>
 #include <thread>
 #include <utility>
 

@@ -7,9 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 #include <span>
-#include <string>
 #include <utility>
-#include <vector>
 
 #include "bridge/ctl/output.hpp"
 #include "bridge/protocol/closest.hpp"

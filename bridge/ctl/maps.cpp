@@ -6,12 +6,9 @@
 #include <filesystem>
 #include <fstream>
 #include <future>
-#include <memory>
 #include <optional>
-#include <set>
 #include <thread>
 #include <utility>
-#include <vector>
 
 #include "bridge/backend/specification.hpp"
 #include "bridge/client/uri.hpp"
@@ -20,9 +17,7 @@
 #include "bridge/ctl/hidden.hpp"
 #include "bridge/ctl/kernel_devices.hpp"
 #include "bridge/ctl/mapping.hpp"
-#include "bridge/ctl/output.hpp"
 #include "bridge/ctl/reports.hpp"
-#include "bridge/ctl/steering.hpp"
 #include "bridge/ctl/supervisor.hpp"
 #include "bridge/ctl/whole_file.hpp"
 

@@ -6,8 +6,6 @@
 #include <cstdio>
 #include <cstring>
 #include <nlohmann/json.hpp>
-#include <utility>
-#include <vector>
 
 #include "bridge/daemon/cli.hpp"
 #include "bridge/protocol/printable.hpp"

@@ -9,12 +9,10 @@
 #include <string_view>
 #include <thread>
 #include <utility>
-#include <vector>
 
 #include "bridge/client/uri.hpp"
 #include "bridge/ctl/dialog.hpp"
 #include "bridge/ctl/kernel_devices.hpp"
-#include "bridge/ctl/output.hpp"
 #include "bridge/ctl/reports.hpp"
 #include "bridge/protocol/printable.hpp"
 #include "rdma/path_list.hpp"
