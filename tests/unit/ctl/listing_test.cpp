@@ -7,6 +7,8 @@
 #include <fstream>
 #include <sstream>
 
+#include "bridge/ctl/reports.hpp"
+
 namespace rnbd::listing_test {
 namespace {
 

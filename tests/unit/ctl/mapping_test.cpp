@@ -3,6 +3,7 @@
 
 #include <doctest/doctest.h>
 
+#include <iterator>
 #include <sstream>
 
 #include "bridge/ctl/supervisor.hpp"

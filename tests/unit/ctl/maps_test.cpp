@@ -4,6 +4,7 @@
 #include <doctest/doctest.h>
 
 #include "bridge/ctl/mapping.hpp"
+#include "bridge/ctl/reports.hpp"
 #include "tests/unit/ctl/machine.hpp"
 
 namespace rnbd::maps_test {

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <sstream>
 
+#include "bridge/ctl/reports.hpp"
+
 namespace rnbd::steering_test {
 namespace {
 
