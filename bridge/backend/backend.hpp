@@ -22,10 +22,6 @@ class Reactor;
 
 namespace rnbd {
 
-namespace brick {
-class BrickService;
-}
-
 using rtrs::Failure;
 
 /// Properties and abilities of a backend; constant while it is open.
@@ -86,6 +82,9 @@ struct BackendRequest {
   bool fua = false;       ///< durable before done (write, write_zeroes, discard)
   bool no_unmap = false;  ///< write_zeroes: keep the blocks allocated
   bool fast = false;      ///< write_zeroes: ENOTSUP (EOPNOTSUPP) rather than slow
+  bool copy = false;      ///< of blocks that are elsewhere; only a queue around the storage's asks
+  /// Set before done(): a queue around the storage's has refused it, so the storage has not failed.
+  bool refused = false;
   std::uint64_t offset = 0;
   std::uint64_t length = 0;   ///< bytes
   std::byte* data = nullptr;  ///< read: filled; write: read from
@@ -151,6 +150,13 @@ class DistantSize {
   virtual bool take(std::uint64_t size) = 0;
 };
 
+/// The abilities of one kind of storage that others do not have. Who knows the kind finds its class
+/// by dynamic_cast.
+class BackendExtension {
+ public:
+  virtual ~BackendExtension() = default;
+};
+
 /// Open storage, shared by all reactors.
 ///
 /// Threads: any; open_queue() on the reactor's thread.
@@ -185,10 +191,10 @@ class Backend {
   ///
   /// Threads: any.
   virtual std::shared_ptr<BackendNotes> notes() { return nullptr; }
-  /// Blocks that clients can map; null: there are none.
+  /// Null: the storage does no more than this interface says.
   ///
   /// Threads: any.
-  virtual brick::BrickService* brick() { return nullptr; }
+  virtual BackendExtension* extension() { return nullptr; }
   /// `reactor` is null only in the simulator, which uses `memory:` and `null:`. The backend and the
   /// reactor outlive the queue. Returns null if the system lacks resources for it, such as
   /// descriptors.
@@ -221,9 +227,8 @@ std::optional<std::string> path_of(const std::string& specification);
 bool is_shared(const std::string& specification);
 
 /// Opens the storage that a specification names: PATH (regular file or block device),
-/// `memory:SIZE`, `null:SIZE`, `brick:SIZE`, `nbd:URI`, `rbd:POOL/IMAGE`, `fault:OPTIONS:SPEC`,
-/// `delay:OPTIONS:SPEC`. See
-/// docs/backends.md for each one's options.
+/// `memory:SIZE`, `nbd:URI`, `fault:OPTIONS:SPEC`, and others of docs/backends.md, which has their
+/// options.
 ///
 /// Open an export once and share it among its readers and writers: a file opened for writing is
 /// locked against a second open, even by the same process.

@@ -228,7 +228,7 @@ class BrickBackend final : public Backend {
   std::uint32_t life() const override {
     return service_->has_tier() ? static_cast<std::uint32_t>(service_->epoch()) | 1U : 0;
   }
-  brick::BrickService* brick() override { return service_.get(); }
+  BackendExtension* extension() override { return service_.get(); }
   std::unique_ptr<BackendQueue> open_queue(rtrs::Reactor* reactor) override {
     return std::make_unique<BrickQueue>(*service_, info_.read_only, *reactor);
   }

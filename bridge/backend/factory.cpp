@@ -4,7 +4,9 @@
 #include <cerrno>
 
 #include "bridge/backend/backend.hpp"
+#if RNBDKIT_WITH_BRICK
 #include "bridge/backend/brick.hpp"
+#endif
 #include "bridge/backend/delay.hpp"
 #include "bridge/backend/fault.hpp"
 #include "bridge/backend/file.hpp"
@@ -31,7 +33,9 @@ struct Kind {
 constexpr Kind kKinds[] = {
     {"memory:", open_memory},
     {"null:", open_null},
+#if RNBDKIT_WITH_BRICK
     {"brick:", open_brick},
+#endif
     {"nbd://", open_nbd, /*with_prefix=*/true},
     {"nbds://", open_nbd, /*with_prefix=*/true},
     {"nbd+", open_nbd, /*with_prefix=*/true},

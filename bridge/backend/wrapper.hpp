@@ -23,7 +23,7 @@ class WrapperBackend : public Backend {
   std::optional<std::uint64_t> shrunk_to() const final { return inner_->shrunk_to(); }
   Whereabouts whereabouts() const final { return inner_->whereabouts(); }
   std::uint32_t life() const final { return inner_->life(); }
-  brick::BrickService* brick() final { return inner_->brick(); }
+  BackendExtension* extension() final { return inner_->extension(); }
   std::unique_ptr<BackendQueue> open_queue(rtrs::Reactor* reactor) final {
     auto queue = inner_->open_queue(reactor);
     return queue == nullptr ? nullptr : wrap(std::move(queue), reactor);

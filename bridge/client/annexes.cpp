@@ -1,13 +1,26 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The kinds of disks beyond a device of one server.
+#include <array>
+
 #include "bridge/client/annex.hpp"
+#if RNBDKIT_WITH_BRICK
 #include "bridge/client/brick/passive_annex.hpp"
+#endif
+#if RNBDKIT_WITH_MIRROR
 #include "bridge/client/mirror/mirror_annex.hpp"
+#endif
 
 namespace rnbd {
 
 std::span<const ClientAnnex* const> client_annexes() {
-  static constexpr const ClientAnnex* kAll[] = {&mirror::kAnnex, &kPassiveAnnex};
+  static constexpr std::array<const ClientAnnex*, RNBDKIT_WITH_MIRROR + RNBDKIT_WITH_BRICK> kAll {
+#if RNBDKIT_WITH_MIRROR
+    &mirror::kAnnex,
+#endif
+#if RNBDKIT_WITH_BRICK
+        &kPassiveAnnex,
+#endif
+  };
   return kAll;
 }
 

@@ -23,8 +23,8 @@ inline constexpr std::size_t kMaxReferral = 1024;  ///< bytes of the URI
 /// Errors: a sentence with the remedy.
 tl::expected<rtrs::PathAddress, std::string> parse_advertised(std::string_view text);
 
-/// The URI of a device of another server. Files, users and mirrors are for the client to choose.
-/// Behind '?', only `uuid` and `server-id` are allowed.
+/// The URI of a device of another server. Files, users and disks of several servers are for the
+/// client to choose. Behind '?', only `uuid` and `server-id` are allowed.
 ///
 /// Errors: a sentence with the remedy.
 tl::expected<DeviceUri, std::string> parse_referral(std::string_view text);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The interface of a disk: a device of one server, a mirror, or a brick.
+// The interface of a disk: a device of one server, or what an annex makes of several or of one.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Listeners for a server that wants blocks of bricks back.
+// Listeners for a server that wants mapped blocks back.
 #pragma once
 
 #include <functional>
@@ -9,8 +9,7 @@
 
 namespace rnbd {
 
-/// Tells all bricks of a session that the server wants blocks back. A listener that was removed is
-/// not running any more.
+/// Tells them all. A listener that was removed is not running any more.
 ///
 /// Threads: any.
 class RecallListeners {

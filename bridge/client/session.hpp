@@ -110,7 +110,7 @@ class Session final : public rtrs::RecoveryHandler,
 
   /// Asks the server about all that it has, with the features of the present session.
   ServerDirectory directory() { return {*client_, era().limits}; }
-  /// The bricks that listen for a server that wants blocks back.
+  /// The listeners for a server that wants mapped blocks back.
   RecallListeners& recalls() { return recalls_; }
 
   /// The devices that users have open, also lost ones.

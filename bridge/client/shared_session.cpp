@@ -8,7 +8,6 @@
 #include <memory>
 #include <thread>
 
-#include "bridge/client/brick/remote_brick.hpp"
 #include "bridge/client/interruptible_wait.hpp"
 #include "rdma/log_about.hpp"
 #include "rdma/path_list.hpp"

@@ -27,8 +27,6 @@ inline constexpr std::uint8_t kProtocolMajor = 2;
 /// A feature of the user protocol's half, see rtrs::wire::Feature: a device may be opened without
 /// its writer's reservation, which is claimed before the first change.
 inline constexpr std::uint32_t kFeatureClaims = 1U << 17;
-/// Likewise: an export may be a member of a mirror group, see mirror_messages.hpp.
-inline constexpr std::uint32_t kFeatureMirror = 1U << 18;
 inline constexpr std::size_t kMaxDeviceName = 254;
 inline constexpr std::uint32_t kSectorSize = 512;
 

@@ -15,6 +15,9 @@
 
 namespace rnbd::wire {
 
+/// A feature of the user protocol's half: an export may be a member of a mirror group.
+inline constexpr std::uint32_t kFeatureMirror = 1U << 18;
+
 inline constexpr auto kMirrorClaim = MessageType{0x8021};
 inline constexpr auto kMirrorClaimResponse = MessageType{0x8022};
 inline constexpr auto kMirrorView = MessageType{0x8023};

@@ -7,7 +7,6 @@
 #include <utility>
 #include <vector>
 
-#include "bridge/protocol/brick_messages.hpp"
 #include "bridge/protocol/printable.hpp"
 #include "bridge/server/rights.hpp"
 #include "rdma/server.hpp"
@@ -16,21 +15,11 @@ namespace rnbd {
 
 BlockServer::BlockServer(ExportCatalogue& catalogue, BlockServerLimits limits,
                          Surroundings surroundings)
-    : catalogue_{catalogue},
-      limits_{limits},
-      surroundings_{std::move(surroundings)},
-      memory_paths_{[this](rtrs::Reactor* reactor, std::function<void()> work) {
-                      later(reactor, std::move(work));
-                    },
-                    [](rtrs::ServerSession& session, const rtrs::wire::Uuid& path) {
-                      rtrs::revoke_memory_path(session, path);
-                    }} {
-  surroundings_.exposure = [this](rtrs::ServerSession* session, const rtrs::wire::Uuid& path) {
-    return memory_paths_.find(session, path);
-  };
-  surroundings_.recall = [this](rtrs::Reactor* reactor, rtrs::ServerSession* session) {
-    later(reactor, [this, session] {
-      if (is_known(session)) rtrs::recall_memory(*session);
+    : catalogue_{catalogue}, limits_{limits}, surroundings_{std::move(surroundings)} {
+  surroundings_.visit = [this](rtrs::Reactor* reactor, rtrs::ServerSession* session,
+                               std::function<void(rtrs::ServerSession&)> work) {
+    surroundings_.run_later(reactor, [this, session, work = std::move(work)] {
+      if (is_known(session)) work(*session);
     });
   };
   surroundings_.reclaim = [this](rtrs::Reactor* reactor, const WriterCount* storage,
@@ -66,10 +55,10 @@ void* BlockServer::on_session_up(rtrs::ServerSession& session) {
   facts.peer = rtrs::peer_of(session);
   facts.identity = rtrs::identity_of(session).name;
   facts.uuid = number_of_user(rtrs::uuid_of(session), facts.identity);
-  facts.extensions = (rtrs::features_of(session) & rtrs::wire::kFeatureUserMessages) != 0;
-  facts.claims = facts.extensions && (rtrs::features_of(session) & wire::kFeatureClaims) != 0;
-  facts.passive = facts.extensions && (rtrs::features_of(session) & wire::kFeaturePassive) != 0;
-  facts.mirror = facts.extensions && (rtrs::features_of(session) & wire::kFeatureMirror) != 0;
+  const std::uint64_t features = rtrs::features_of(session);
+  facts.extensions = (features & rtrs::wire::kFeatureUserMessages) != 0;
+  facts.features = facts.extensions ? features : 0;
+  facts.claims = (facts.features & wire::kFeatureClaims) != 0;
   facts.queue_depth = limits_.queue_depth;
   facts.max_io_size = limits_.max_io_size;
   facts.ids = limits_.ids;
@@ -87,11 +76,12 @@ void BlockServer::on_request(rtrs::ServerSession& session, rtrs::ServerRequest& 
 
 void BlockServer::on_memory_path_up(rtrs::ServerSession& session, const rtrs::wire::Uuid& path,
                                     rtrs::Regions& regions) {
-  memory_paths_.up(session, rtrs::reactor_of(session), path, regions);
+  for (const auto& annex : catalogue_.annexes())
+    annex->on_memory_path_up(session, path, regions, surroundings_);
 }
 
 void BlockServer::on_memory_path_down(rtrs::ServerSession& session, const rtrs::wire::Uuid& path) {
-  memory_paths_.down(session, path);
+  for (const auto& annex : catalogue_.annexes()) annex->on_memory_path_down(session, path);
   static_cast<BlockSession*>(rtrs::context_of(session))->on_memory_path_down(path);
 }
 
@@ -120,11 +110,6 @@ std::vector<rtrs::SessionItem> BlockServer::items(rtrs::ServerSession& session) 
 // ---- Idle sessions and their devices
 // --------------------------------------------------------------
 
-void BlockServer::later(rtrs::Reactor* reactor, std::function<void()> work) const {
-  if (surroundings_.later) return surroundings_.later(reactor, std::move(work));
-  work();
-}
-
 /// Asks every reactor, because a session may only be used on its own one. Calls `then` with true if
 /// `look` was true for a session that may write to the storage.
 void BlockServer::ask_writers(rtrs::Reactor* reactor, const WriterCount* storage, const Look& look,
@@ -143,9 +128,10 @@ void BlockServer::ask_writers(rtrs::Reactor* reactor, const WriterCount* storage
   round->left = all.size();
   round->then = std::move(then);
   for (rtrs::Reactor* asked : all) {
-    later(asked, [this, asked, storage, look, round, reactor] {
+    surroundings_.run_later(asked, [this, asked, storage, look, round, reactor] {
       if (look_at_writers(asked, storage, look)) round->any = true;
-      if (--round->left == 0) later(reactor, [round] { round->then(round->any); });
+      if (--round->left == 0)
+        surroundings_.run_later(reactor, [round] { round->then(round->any); });
     });
   }
 }
@@ -174,10 +160,12 @@ void BlockServer::drain(rtrs::Reactor* reactor, const WriterCount* storage, cons
     const std::lock_guard lock{mutex_};
     for (const auto& [session, mine] : sessions_) all.insert(rtrs::reactor_of(*session));
   }
-  const std::shared_ptr<void> token{
-      nullptr, [this, reactor, then = std::move(then)](void*) { later(reactor, then); }};
+  const std::shared_ptr<void> token{nullptr, [this, reactor, then = std::move(then)](void*) {
+                                      surroundings_.run_later(reactor, then);
+                                    }};
   for (rtrs::Reactor* each : all)
-    later(each, [this, each, storage, but, token] { drain_on(each, storage, but, token); });
+    surroundings_.run_later(
+        each, [this, each, storage, but, token] { drain_on(each, storage, but, token); });
 }
 
 void BlockServer::drain_on(rtrs::Reactor* reactor, const WriterCount* storage, const Device* but,

@@ -9,7 +9,6 @@
 
 #include "bridge/server/block_session.hpp"
 #include "bridge/server/catalogue.hpp"
-#include "bridge/server/memory_paths.hpp"
 #include "bridge/server/queue_table.hpp"
 #include "bridge/server/surroundings.hpp"
 #include "bridge/server/throttle.hpp"
@@ -72,12 +71,10 @@ class BlockServer final : public rtrs::ServerHandler {
   bool look_at_writers(rtrs::Reactor* reactor, const WriterCount* storage, const Look& look);
   bool is_known(rtrs::ServerSession* session) const;
   bool end_idle(rtrs::ServerSession& session, const std::string& reason) const;
-  void later(rtrs::Reactor* reactor, std::function<void()> work) const;
 
   ExportCatalogue& catalogue_;
   BlockServerLimits limits_;
   Surroundings surroundings_;
-  MemoryPaths memory_paths_;
   const std::shared_ptr<LimitSetting> session_limits_ = std::make_shared<LimitSetting>();
   mutable std::mutex mutex_;  ///< guards the maps; taken when sessions come and go
   std::map<rtrs::Reactor*, std::unique_ptr<QueueTable>> queues_;

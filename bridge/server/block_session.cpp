@@ -8,7 +8,6 @@
 
 #include "bridge/protocol/printable.hpp"
 #include "bridge/server/answer.hpp"
-#include "bridge/server/brick_client.hpp"
 
 namespace rnbd {
 
@@ -24,27 +23,19 @@ BlockSession::BlockSession(SessionFacts facts, ExportCatalogue& catalogue, Queue
         if (type == wire::MessageType::claim) return claim_.on_claim(request);
         type == wire::MessageType::open ? open_.on_request(request) : close(request);
       }},
-      parts_{facts_, devices_, numbers_, order_, catalogue_, queues_, surroundings_, log_},
+      parts_{facts_, devices_, numbers_, order_, catalogue_, queues_, surroundings_, log_, io_},
       steps_{parts_},
       open_{parts_, steps_},
       claim_{parts_, steps_},
       io_{facts_,        devices_,
           surroundings_, queues_.reactor(),
-          log_,          [this](Device& device) { finish_close(device); }},
-      brick_{facts_, devices_, surroundings_, queues_.reactor(),
-             [this](Device& device) { finish_close(device); }},
-      member_{facts_,
-              devices_,
-              surroundings_,
-              queues_.reactor(),
-              log_,
-              [this](rtrs::ServerRequest& request, Device& device, const IoPlan& plan) {
-                return io_.begin(request, device, plan);
-              }} {}
+          log_,          [this](Device& device) { finish_close(device); }} {
+  for (const auto& annex : catalogue_.annexes()) annexes_.push_back(annex->open_session(parts_));
+}
 
 BlockSession::~BlockSession() {
   for (const auto& device : devices_.slots()) {
-    if (device != nullptr) release(*device);
+    if (device != nullptr) queues_.release(device->own_queue);
   }
   devices_ = OpenTable{};
   record_leaving();
@@ -96,12 +87,21 @@ void BlockSession::close(rtrs::ServerRequest& request) {
   if (device->running + device->waiting == 0) finish_close(*device);
 }
 
-/// The last answer may end the session, so nothing of it is touched afterwards.
+/// Behind the CLOSE others may write, so the annexes end first; the requests that wait for it keep
+/// the session. The last answer may end the session, so nothing of it is touched afterwards.
 void BlockSession::finish_close(Device& device) {
-  if (device.brick != nullptr) return brick_.end_maps(device);
+  const auto again = [this, &device] {
+    --device.running;
+    finish_close(device);
+  };
+  for (const auto& annex : device.annexes) {
+    ++device.running;
+    if (annex->leave(again)) return;
+    --device.running;
+  }
   const auto closers = std::move(device.closers);
   log_.say(rtrs::LogLevel::info, "device_closed", device.name, "closed " + in_quotes(device.name));
-  release(device);
+  queues_.release(device.own_queue);
   device.lease.close();
   devices_.take(device.id).reset();
   record_leaving();
@@ -112,12 +112,6 @@ void BlockSession::record_leaving() {
   rnbd::record_leaving(catalogue_, surroundings_, queues_.reactor());
 }
 
-void BlockSession::release(Device& device) {
-  if (device.brick != nullptr) device.brick->leave([] {});
-  if (device.seat != nullptr) device.seat->leave(device.mirror_session);
-  queues_.release(device.queue);
-}
-
 bool BlockSession::writes_to(const WriterCount* storage) const {
   return std::ranges::any_of(devices_.slots(), [&](const std::unique_ptr<Device>& device) {
     return device != nullptr && device->lease.writable() &&
@@ -125,13 +119,14 @@ bool BlockSession::writes_to(const WriterCount* storage) const {
   });
 }
 
-/// Devices know from then on that the storage is a member's.
+/// The rules of annexes that led to this hold from then on.
 void BlockSession::drain(const WriterCount* storage, const Device* but,
                          const std::shared_ptr<void>& token) {
   for (const auto& device : devices_.slots()) {
     if (device == nullptr || device.get() == but) continue;
     if (device->lease.storage()->writers() != storage) continue;
-    device->seat = device->lease.storage()->seat().get();
+    for (const auto& annex : device->lease.storage()->annexes())
+      annex->attach(*device, surroundings_, queues_.reactor());
     if (device->running == 0) continue;
     device->watched = true;
     device->drainers.push_back(token);

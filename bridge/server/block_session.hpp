@@ -5,12 +5,11 @@
 #include <memory>
 
 #include "bridge/protocol/messages.hpp"
+#include "bridge/server/annex.hpp"
 #include "bridge/server/answer.hpp"
-#include "bridge/server/brick_messages.hpp"
 #include "bridge/server/catalogue.hpp"
 #include "bridge/server/claim_messages.hpp"
 #include "bridge/server/io_requests.hpp"
-#include "bridge/server/member_messages.hpp"
 #include "bridge/server/message_order.hpp"
 #include "bridge/server/open_messages.hpp"
 #include "bridge/server/open_numbers.hpp"
@@ -41,8 +40,10 @@ class BlockSession {
   BlockSession& operator=(const BlockSession&) = delete;
 
   void on_request(rtrs::ServerRequest& request);
-  /// No access over this path to the memory of bricks is possible any more.
-  void on_memory_path_down(const wire::Uuid& path) { brick_.on_memory_path_down(path); }
+  /// As SessionAnnex::on_memory_path_down().
+  void on_memory_path_down(const wire::Uuid& path) {
+    for (const auto& annex : annexes_) annex->on_memory_path_down(path);
+  }
 
   const SessionFacts& facts() const { return facts_; }
   const OpenTable& devices() const { return devices_; }
@@ -59,7 +60,6 @@ class BlockSession {
   void close(rtrs::ServerRequest& request);
   void finish_close(Device& device);
   void record_leaving();
-  void release(Device& device);
 
   // block_session_extension.cpp: messages between rnbdkit peers
   void extension(rtrs::ServerRequest& request, wire::MessageType type);
@@ -80,8 +80,7 @@ class BlockSession {
   OpenMessages open_;
   ClaimMessages claim_;
   IoRequests io_;
-  BrickMessages brick_;
-  MemberMessages member_;
+  std::vector<std::unique_ptr<SessionAnnex>> annexes_;
 };
 
 }  // namespace rnbd

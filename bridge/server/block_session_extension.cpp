@@ -2,7 +2,6 @@
 // Messages that only rnbdkit peers send, and only when both said that they know them.
 #include <cerrno>
 
-#include "bridge/protocol/brick_messages.hpp"
 #include "bridge/server/block_session.hpp"
 
 namespace rnbd {
@@ -24,9 +23,9 @@ void BlockSession::extension(rtrs::ServerRequest& request, wire::MessageType typ
     case wire::MessageType::cache:
       return io_.cache(request);
     default:
-      if (type >= wire::kBrickInfo && type <= wire::kBrickRevokePath)
-        return brick_.on_request(request, type);
-      return member_.on_request(request, type);
+      for (const auto& annex : annexes_)
+        if (annex->on_request(request, type)) return;
+      return finish(request, EINVAL);
   }
 }
 
@@ -64,7 +63,7 @@ void BlockSession::who(rtrs::ServerRequest& request) {
         true};
     return finish_with(request, wire::encode_who_response(out));
   }
-  const auto answer = catalogue_.who_has(*name, facts_.mirror);
+  const auto answer = catalogue_.who_has(*name, facts_.features);
   if (catalogue_.permission(*name, asking) == Permission::none || !answer)
     return finish(request, ENOENT);
   finish_with(request, wire::encode_who_response(*answer));

@@ -37,13 +37,13 @@ const WriterCount* ExportCatalogue::writers(std::string_view name) const {
 }
 
 std::optional<wire::WhoAnswer> ExportCatalogue::who_has(std::string_view name,
-                                                        bool for_mirror) const {
+                                                        std::uint64_t features) const {
   const std::lock_guard lock{mutex_};
   const auto found = named_.find(name);
   if (found == named_.end() || found->second.storage == nullptr) return std::nullopt;
   const Storage& storage = *found->second.storage;
-  const bool is_member = storage.seat() != nullptr && storage.seat()->taken();
-  if (is_member && !for_mirror) return wire::WhoAnswer{is_member_of_mirror(name), true};
+  std::string closed = storage.closed_to(features, name);
+  if (!closed.empty()) return wire::WhoAnswer{std::move(closed), true};
   if (!storage.writers()->anybody()) return wire::WhoAnswer{};
   return wire::WhoAnswer{reservations_.in_words(storage.writers())};
 }

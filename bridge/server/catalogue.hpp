@@ -135,7 +135,8 @@ class ExportCatalogue {
   /// The exports that have a name, in the order of their names.
   std::vector<ExportStatus> exports() const;
   /// The exports with a name whose blocks clients can map.
-  std::vector<std::pair<std::string, std::shared_ptr<Storage>>> bricks() const;
+  std::vector<std::pair<std::string, std::shared_ptr<Storage>>> storages() const;
+  const ServerAnnexes& annexes() const { return options_.annexes; }
   /// Opens the storage of new exports, and puts the change into force. Nothing changes if an export
   /// cannot be opened now, or with `check_only`. If a client has a removed export open, the storage
   /// stays until the client closes it. Waits some seconds for a running open_waiting(), and may
@@ -192,10 +193,10 @@ class ExportCatalogue {
   /// state directory, so one hanging reservation holds up all.
   OpenLines& lines() { return lines_; }
 
-  /// As ReservationBook::who_writes() for an export; "": no writer. Of a member of a mirror: that
-  /// it is one, unless a client of the mirror asks. None: there is no such export, or it has no
-  /// storage.
-  std::optional<wire::WhoAnswer> who_has(std::string_view name, bool for_mirror) const;
+  /// As ReservationBook::who_writes() for an export; "": no writer. Of storage that is closed to
+  /// clients of these features: StorageAnnex::closed_to(). None: there is no such export, or it has
+  /// no storage.
+  std::optional<wire::WhoAnswer> who_has(std::string_view name, std::uint64_t features) const;
   /// Never blocks.
   ///
   /// Errors: ENOENT, EBUSY (somebody else has its storage), EAGAIN (its storage is not there),

@@ -202,12 +202,11 @@ int ExportCatalogue::why_not_open(std::string_view name) const {
   return EAGAIN;  // it is open now
 }
 
-std::vector<std::pair<std::string, std::shared_ptr<Storage>>> ExportCatalogue::bricks() const {
+std::vector<std::pair<std::string, std::shared_ptr<Storage>>> ExportCatalogue::storages() const {
   const std::lock_guard lock{mutex_};
   std::vector<std::pair<std::string, std::shared_ptr<Storage>>> all;
   for (const auto& [name, entry] : named_) {
-    const bool is_brick = entry.storage != nullptr && entry.storage->backend().brick() != nullptr;
-    if (is_brick) all.emplace_back(name, entry.storage);
+    if (entry.storage != nullptr) all.emplace_back(name, entry.storage);
   }
   return all;
 }

@@ -10,7 +10,7 @@
 #include <tl/expected.hpp>
 
 #include "bridge/backend/backend.hpp"
-#include "bridge/server/mirror/seat.hpp"
+#include "bridge/server/annex.hpp"
 #include "bridge/server/writer_reservations.hpp"
 #include "rdma/core/time.hpp"
 
@@ -35,10 +35,7 @@ struct CatalogueOptions {
   rtrs::Duration patience{};
   /// Stores the records of reservations beyond a crash; null: they are lost.
   std::shared_ptr<WriterStore> reservations = {};
-  /// Likewise, the records of members of mirror groups; null: no export may be one.
-  std::shared_ptr<mirror::MemberStore> members = {};
-  /// If it differs from the last run's, answered writes may have been lost. 0: unknown.
-  std::uint64_t volatile_epoch = 0;
+  ServerAnnexes annexes = {};
 };
 
 }  // namespace rnbd

@@ -47,7 +47,7 @@ void ClaimMessages::claim(const OpeningPtr& opening, const wire::Claim& message)
   const auto refuse = [&](Failure failure) {
     answer(opening, message, tl::unexpected(std::move(failure)));
   };
-  if (device->lease.writable() || device->is_served()) {
+  if (device->writes()) {
     // The client may have given the CLAIM of another user up, who had looked later.
     if (device->claim && !catalogue.reservations().saw_as_much(message, *device->claim))
       return refuse(refusal_of(name, ESTALE));

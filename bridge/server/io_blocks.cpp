@@ -65,7 +65,6 @@ void IoRequests::ask_status(rtrs::ServerRequest& request, Turn turn) {
   if (!message || !request.is_read || request.data.size() < kLeast) return finish(request, EINVAL);
   Device* device = devices_.usable(message->device_id);
   if (device == nullptr) return finish(request, ENOTCONN);
-  if (device->seat != nullptr && !device->is_served()) return finish(request, ESTALE);
   if (!device->geometry().can_extents) return finish(request, EOPNOTSUPP);
   IoPlan plan;
   plan.operation = BackendOperation::extents;
@@ -91,7 +90,6 @@ void IoRequests::read_ahead(rtrs::ServerRequest& request, Turn turn) {
   if (!message) return finish(request, EINVAL);
   Device* device = devices_.usable(message->device_id);
   if (device == nullptr) return finish(request, ENOTCONN);
-  if (device->seat != nullptr && !device->is_served()) return finish(request, ESTALE);
   if (!device->geometry().can_cache) return finish(request, EOPNOTSUPP);
   IoPlan plan;
   plan.operation = BackendOperation::cache;

@@ -27,8 +27,8 @@ bool is_flush(const wire::Io& io) {
 }
 
 std::uint32_t unknown_flags(const wire::Io& io, IoRights rights) {
-  const std::uint32_t known =
-      kKnownFlags | (rights.extensions ? wire::kIoFast : 0U) | (rights.member ? wire::kIoCopy : 0U);
+  const std::uint32_t known = kKnownFlags | (rights.extensions ? wire::kIoFast : 0U) |
+                              (rights.guarded ? wire::kIoCopy : 0U);
   return io.flags() & ~known;
 }
 

@@ -21,7 +21,7 @@ struct IoPlan {
   bool fua = false;
   bool no_unmap = false;
   bool fast = false;
-  bool copy = false;                ///< a copy that brings a member of a mirror group up to date
+  bool copy = false;                ///< BackendRequest::copy
   std::uint32_t unknown_flags = 0;  ///< those of a client without the extension; for the log
   std::uint64_t offset = 0;         ///< bytes
   std::uint64_t length = 0;         ///< bytes
@@ -36,7 +36,7 @@ struct IoPlan {
 struct IoRights {
   bool writable = false;    ///< access mode of the mapping
   bool extensions = false;  ///< the session negotiated the RNBD extension
-  bool member = false;      ///< of a mirror group, and serves the sender
+  bool guarded = false;     ///< Device::guarded
 };
 
 /// Checks every field of an I/O message against the request that carried it and the device.

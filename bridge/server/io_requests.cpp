@@ -54,10 +54,10 @@ MeteredOperation metered(BackendOperation operation) {
   return MeteredOperation::other;
 }
 
-/// A member of a mirror group has no reservation: its claim excludes others.
+/// An annex that guards the device judges one without a reservation.
 bool may_write(const Device& device) {
   const Lease& lease = device.lease;
-  return lease.writable() || (lease.unclaimed() && device.is_served());
+  return lease.writable() || (lease.unclaimed() && device.guarded);
 }
 
 }  // namespace
@@ -111,9 +111,8 @@ void IoRequests::io(rtrs::ServerRequest& request, Turn turn) {
                      !admit(request, *device, request.data.size(), &IoRequests::io);
   if (waits) return;
   const IoPlan plan = plan_io(*message, request.is_read, request.data.size(), device->geometry(),
-                              {may_write(*device), facts_.extensions, device->is_served()});
+                              {may_write(*device), facts_.extensions, device->guarded});
   if (plan.unknown_flags != 0) tell_unknown_flags(*device, plan);
-  if (device->seat != nullptr) return member_io(request, *device, plan);
   if (plan.error != 0) return finish(request, plan.error);
   submit(take_context(request, *device, plan));
 }
@@ -126,31 +125,6 @@ void IoRequests::tell_unknown_flags(const Device& device, const IoPlan& plan) {
   log_.say(rtrs::LogLevel::info, "flags_unknown", device.name,
            "sends request flags that this server does not know (" + flags.str() +
                "): they are ignored, but a WRITE ZEROES with them is refused");
-}
-
-/// Serves the session that has claimed the member. A change of a region that is not in the activity
-/// log waits until it is there.
-void IoRequests::member_io(rtrs::ServerRequest& request, Device& device, const IoPlan& plan) {
-  mirror::Seat& seat = *device.seat;
-  const bool reads = plan.operation == BackendOperation::read;
-  if (seat.taken() && !device.is_served() && !(reads && device.is_guest()))
-    return finish(request, ESTALE);
-  if (plan.error != 0) return finish(request, plan.error);
-  const bool logged = seat.taken() && plan.changes();
-  const auto regions = logged ? seat.regions_of(plan.offset, plan.length) : std::nullopt;
-  if (logged && !regions) return finish(request, EIO);  // behind the group's disk
-  if (!logged || plan.copy || seat.warm(regions->first, regions->second))
-    return submit(take_context(request, device, plan));
-  IoContext& io = take_context(request, device, plan);
-  if (int error = seat.write(device.mirror_session, regions->first, regions->second))
-    return complete(io, error);
-  seat.keep(surroundings_, reactor_, [this, &io, regions](int error) {
-    mirror::Seat& its = *io.device->seat;
-    if (error == 0 && !io.device->is_served()) error = ESTALE;
-    if (error != 0) return complete(io, error);
-    its.warm_up(regions->first, regions->second);
-    submit(io);
-  });
 }
 
 IoRequests::IoContext& IoRequests::take_free_context() {
@@ -166,6 +140,7 @@ IoRequests::IoContext& IoRequests::take_context(rtrs::ServerRequest& request, De
   io.request = &request;
   io.device = &device;
   io.plan = plan;
+  io.backend.refused = false;
   io.step = plan.flush_before ? IoContext::Step::flush_before : IoContext::Step::operation;
   io.timed = device.meter->begin(metered(plan.operation));
   io.began = io.timed ? surroundings_.now() : 0;
@@ -184,17 +159,18 @@ void IoRequests::submit(IoContext& io) {
     backend.fua = plan.fua;
     backend.no_unmap = plan.no_unmap;
     backend.fast = plan.fast;
+    backend.copy = plan.copy;
     backend.offset = plan.offset;
     backend.length = plan.length;
     backend.data = io.request->data.data();
   } else {
     backend.operation = BackendOperation::flush;
-    backend.fua = backend.no_unmap = backend.fast = false;
+    backend.fua = backend.no_unmap = backend.fast = backend.copy = false;
     backend.offset = backend.length = 0;
     backend.data = nullptr;
   }
   RTRS_PROBE(rnbd, request_backend, &io, static_cast<int>(backend.operation));
-  io.device->queue.submit(backend);
+  io.device->queue->submit(backend);
 }
 
 void IoRequests::on_step_done(BackendRequest& backend, int error) {
@@ -234,8 +210,8 @@ void IoRequests::complete(IoContext& io, int error) {
   Device& device = *io.device;
   if (error == 0 && io.plan.operation == BackendOperation::extents)
     encode_extents(io.extents, io.plan.length, request.data);
-  if (io.plan.changes()) device.lease.storage()->changed();
-  if (error != 0 && error != EOPNOTSUPP) report(device, io.plan, error);
+  if (io.plan.changes() && !io.backend.refused) device.lease.storage()->changed();
+  if (error != 0 && error != EOPNOTSUPP && !io.backend.refused) report(device, io.plan, error);
   const std::uint64_t took = io.timed && io.began != 0 ? surroundings_.now() - io.began : 0;
   device.meter->end(metered(io.plan.operation), io.plan.length, error, took);
   RTRS_PROBE(rnbd, request_done, &io, error);

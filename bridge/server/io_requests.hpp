@@ -45,6 +45,8 @@ class IoRequests {
   /// Counts a request that others carry out.
   Ending begin(rtrs::ServerRequest& request, Device& device, const IoPlan& plan);
 
+  /// Closes a device of which nothing runs any more.
+  void close(Device& device) { close_(device); }
   /// Ends the requests that wait at a limit: their answers are not needed any more.
   void end_waiting(Device& device);
   /// The age of the device's oldest request under way. For an untimed request, it counts from the
@@ -59,7 +61,6 @@ class IoRequests {
 
   // io_requests.cpp
   void io(rtrs::ServerRequest& request, Turn turn);
-  void member_io(rtrs::ServerRequest& request, Device& device, const IoPlan& plan);
   IoContext& take_free_context();
   void give_back(IoContext& io);
   IoContext& take_context(rtrs::ServerRequest& request, Device& device, const IoPlan& plan);

@@ -17,10 +17,6 @@
 
 namespace rnbd {
 
-namespace mirror {
-class Seat;
-}
-
 /// An open backend, shared by all exports and mappings of the same storage.
 ///
 /// Threads: immutable, apart from the members that the catalogue's lock guards.
@@ -40,8 +36,14 @@ class Storage {
   bool permanent() const { return permanent_; }
   /// True: other storage has replaced it, and no client can open it any more.
   bool replaced() const { return replaced_; }
-  /// Its place in a mirror group; null if it cannot have one.
-  const std::shared_ptr<mirror::Seat>& seat() const { return seat_; }
+  const std::vector<std::shared_ptr<StorageAnnex>>& annexes() const { return annexes_; }
+  /// As StorageAnnex::closed_to(), of any annex.
+  std::string closed_to(std::uint64_t features, std::string_view name) const {
+    std::string why;
+    for (const auto& annex : annexes_)
+      if (why.empty()) why = annex->closed_to(features, name);
+    return why;
+  }
 
  private:
   friend class ExportCatalogue;
@@ -54,7 +56,7 @@ class Storage {
   std::string found_as_;  ///< the name of a file of the search path; "": it is an export's
   std::shared_ptr<WriterCount> writers_;
   std::shared_ptr<WriterReservations> reservations_;
-  std::shared_ptr<mirror::Seat> seat_;
+  std::vector<std::shared_ptr<StorageAnnex>> annexes_;
   wire::Uuid reservation_key_{};
   bool recorded_ = false;   ///< the record of its writers has been read
   std::size_t leases_ = 0;  ///< guarded by the catalogue's lock

@@ -244,8 +244,8 @@ Device& OpenMessages::add(const OpeningPtr& opening, Lease lease, BackendQueue& 
   device.throttle = in_force(catalogue.throttle_of(name), session_.surroundings);
   device.open_number = opening->number;
   device.writer_serial = catalogue.reservations().writer_serial(device.lease);
-  const auto& seat = device.lease.storage()->seat();
-  if (seat != nullptr && seat->taken()) device.seat = seat.get();
+  for (const auto& annex : device.lease.storage()->annexes())
+    annex->attach(device, session_.surroundings, opening->reactor);
   catalogue.reservations().name_writer(device.lease, session_.facts.in_words());
   return device;
 }

@@ -2,6 +2,7 @@
 // The devices that one session has open, by id.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -10,8 +11,8 @@
 #include <vector>
 
 #include "bridge/metrics/meter.hpp"
+#include "bridge/server/annex.hpp"
 #include "bridge/server/catalogue.hpp"
-#include "bridge/server/mirror/seat.hpp"
 #include "bridge/server/throttle.hpp"
 
 namespace rtrs {
@@ -20,29 +21,31 @@ struct ServerRequest;
 
 namespace rnbd {
 
-class BrickClient;
-
 /// One mapping of an export into a session.
 struct Device {
   Device(std::string device_name, Lease device_lease, BackendQueue& device_queue,
          std::shared_ptr<Meter> device_meter, ThrottleFlow device_flow)
       : name{std::move(device_name)},
         lease{std::move(device_lease)},
-        queue{device_queue},
+        own_queue{device_queue},
+        queue{&device_queue},
         meter{std::move(device_meter)},
         flow{device_flow} {}
 
   const Geometry& geometry() const { return lease.geometry(); }
-  bool is_served() const { return seat != nullptr && seat->serves(mirror_session); }
-  /// True for another member's session, which pulls data for the served client.
-  bool is_guest() const { return seat != nullptr && seat->serves(mirror_host); }
+  bool writes() const {
+    return lease.writable() ||
+           std::ranges::any_of(annexes, [](const auto& annex) { return annex->writes(); });
+  }
 
   std::uint32_t id = 0;
   std::uint32_t open_number = 0;    ///< of the OPEN that opened it; 0: the client does not count
   std::uint32_t newest_number = 0;  ///< of all OPENs for this device
   std::string name;                 ///< exactly as the client spelled it
   Lease lease;
-  BackendQueue& queue;
+  BackendQueue& own_queue;             ///< of the session's reactor, which gets it back
+  BackendQueue* queue;                 ///< own_queue, or one that an annex has put around it
+  bool guarded = false;                ///< `queue` judges who may write, and knows copies
   std::shared_ptr<Meter> meter;        ///< of its name and its reactor
   std::uint64_t writer_serial = 0;     ///< ExportCatalogue::writer_serial() when it was opened
   std::optional<wire::Claim> claim{};  ///< was granted; none: it was opened for writing
@@ -54,12 +57,9 @@ struct Device {
   std::uint64_t failures = 0;          ///< of its storage
   bool watched = false;                ///< a drainer or closer waits until nothing runs
   bool closing = false;  ///< no longer found; its id is taken until the last request has ended
-  std::shared_ptr<BrickClient> brick;           ///< set by its first request to its brick
-  std::vector<rtrs::ServerRequest*> closers;    ///< answered when nothing runs
-  std::vector<std::shared_ptr<void>> drainers;  ///< dropped when nothing runs
-  mirror::Seat* seat = nullptr;                 ///< of a member of a mirror group
-  std::uint64_t mirror_session = 0;             ///< at the seat; 0: it has claimed nothing
-  std::uint64_t mirror_host = 0;  ///< the session that it reads for, as a guest; 0: none
+  std::vector<rtrs::ServerRequest*> closers;          ///< answered when nothing runs
+  std::vector<std::shared_ptr<void>> drainers;        ///< dropped when nothing runs
+  std::vector<std::unique_ptr<DeviceAnnex>> annexes;  // last: goes first
 };
 
 /// The rule for new ids of devices.

@@ -52,12 +52,6 @@ std::string why(int error) {
 
 }  // namespace
 
-std::string is_member_of_mirror(std::string_view name) {
-  return "it is a member of a mirror, and only clients of the mirror use it; name all of its "
-         "servers, in the mirror's order, as rnbd-mirror+tcp://HOST,HOST/" +
-         std::string{name} + " (with TLS rnbds-mirror+tcp://, over RDMA rnbd-mirror://)";
-}
-
 Failure refusal_of(const std::string& name, int error) {
   return {error, in_quotes(name) + ": " + why(error)};
 }

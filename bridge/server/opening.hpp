@@ -74,9 +74,6 @@ class Opening {
 
 using OpeningPtr = std::shared_ptr<Opening>;
 
-/// For clients that name one of its servers in place of the mirror.
-std::string is_member_of_mirror(std::string_view name);
-
 /// Why a device is not opened, or not claimed.
 Failure refusal_of(const std::string& name, int error);
 /// Refusals for now (EAGAIN), after which the client tries again.

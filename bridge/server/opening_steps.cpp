@@ -28,10 +28,6 @@ Failure unreserved(const std::string& name, const Failure& why) {
                              : Failure{why.error, in_quotes(name) + ": " + why.text};
 }
 
-Failure member_of_mirror(const std::string& name) {
-  return {EPERM, in_quotes(name) + ": " + is_member_of_mirror(name)};
-}
-
 Failure still_closing(const std::string& name) {
   return {EPERM, in_quotes(name) + ": what was under way when it was closed has not ended"};
 }
@@ -167,8 +163,10 @@ void OpeningSteps::reserve(const OpeningPtr& opening, Lease lease) {
     opening->end();
     return finish(opening->request, error);
   }
-  if (is_of_mirror(*opening, lease)) {
-    return opening->answer(opening, tl::unexpected(member_of_mirror(opening->name())));
+  const std::string closed = lease.storage()->closed_to(session_.facts.features, opening->name());
+  if (!closed.empty() && opening->kind != OpenKind::again) {
+    return opening->answer(
+        opening, tl::unexpected(Failure{EPERM, in_quotes(opening->name()) + ": " + closed}));
   }
   if (lease.writable() && is_closing(lease.storage()->writers())) {
     return opening->answer(opening, tl::unexpected(still_closing(opening->name())));
@@ -201,13 +199,6 @@ void OpeningSteps::record(const OpeningPtr& opening) {
 
 void OpeningSteps::end_reservation(const OpeningPtr& opening, Opening::Result result) {
   session_.order.end_reservation([&] { opening->answer(opening, std::move(result)); });
-}
-
-/// And its client is a plain one, whose requests would all fail.
-bool OpeningSteps::is_of_mirror(const Opening& opening, const Lease& lease) const {
-  const auto& seat = lease.storage()->seat();
-  const bool taken = seat != nullptr && seat->taken();
-  return taken && !session_.facts.mirror && opening.kind != OpenKind::again;
 }
 
 bool OpeningSteps::is_closing(const WriterCount* storage) const {

@@ -50,7 +50,6 @@ class OpeningSteps {
   static void leave_room(Opening& opening, const std::function<void()>& again);
   void record(const OpeningPtr& opening);
   void end_reservation(const OpeningPtr& opening, Opening::Result result);
-  bool is_of_mirror(const Opening& opening, const Lease& lease) const;
   bool is_closing(const WriterCount* storage) const;
 
   const SessionParts& session_;

@@ -28,8 +28,7 @@ struct SessionFacts {
   wire::Uuid uuid{};              ///< the number of its session, see number_of_user()
   bool extensions = false;        ///< kFeatureUserMessages was negotiated
   bool claims = false;            ///< wire::kFeatureClaims likewise
-  bool passive = false;           ///< wire::kFeaturePassive likewise
-  bool mirror = false;            ///< wire::kFeatureMirror likewise
+  std::uint64_t features = 0;     ///< all that were negotiated; 0 without extensions
   std::uint32_t queue_depth = 0;  ///< requests in flight at most
   std::uint32_t max_io_size = 0;  ///< bytes
   DeviceIds ids = DeviceIds::never_twice;

@@ -5,6 +5,7 @@
 namespace rnbd {
 
 class ExportCatalogue;
+class IoRequests;
 class MessageOrder;
 class OpenNumbers;
 class OpenTable;
@@ -25,6 +26,7 @@ struct SessionParts {
   QueueTable& queues;
   const Surroundings& surroundings;
   SessionLog& log;
+  IoRequests& io;
 };
 
 }  // namespace rnbd

@@ -40,12 +40,15 @@ tl::expected<std::shared_ptr<Storage>, Failure> StorageTable::open(
   auto geometry = geometry_of((*backend)->info(), options.read_only);
   if (!geometry) return tl::unexpected(Failure{EINVAL, storage + ": " + geometry.error()});
   const auto admission = reservations_.admit(**backend, options.read_only);
-  const auto seat = seat_of(admission.key);
+  std::vector<std::shared_ptr<StorageAnnex>> annexes;
+  for (const auto& annex : options_.annexes)
+    if (auto part = annex->open_storage(admission.key, reservations_.life()))
+      annexes.push_back(std::move(part));
   const std::lock_guard lock{mutex_};
   auto opened = std::make_shared<Storage>(std::move(*backend), *geometry, found_as.empty());
   opened->identity_ = identity;
   opened->found_as_ = found_as;
-  opened->seat_ = seat;
+  opened->annexes_ = std::move(annexes);
   reservations_.attach(*opened, admission);
   if (identity) {
     forget_expired(files_);
@@ -65,22 +68,6 @@ std::shared_ptr<Storage> StorageTable::already_open(const FileIdentity& identity
     if (storage != nullptr && storage->backend().whereabouts() != Whereabouts::gone) return storage;
   }
   return nullptr;
-}
-
-/// May block. Looked up once: from then on this server knows best.
-std::shared_ptr<mirror::Seat> StorageTable::seat_of(const wire::Uuid& key) {
-  if (options_.members == nullptr || key == wire::Uuid{}) return nullptr;
-  {
-    const std::lock_guard lock{mutex_};
-    if (const auto known = seats_.find(key); known != seats_.end()) return known->second;
-  }
-  // An unknown epoch is that of this life only.
-  const std::uint64_t epoch =
-      options_.volatile_epoch != 0 ? options_.volatile_epoch : reservations_.life();
-  auto seat = std::make_shared<mirror::Seat>(options_.members, key, epoch);
-  seat->load();
-  const std::lock_guard lock{mutex_};
-  return seats_.emplace(key, std::move(seat)).first->second;
 }
 
 // ---- Leases -------------------------------------------------------------------------------------

@@ -12,10 +12,10 @@
 
 #include "bridge/backend/backend.hpp"
 #include "bridge/protocol/messages.hpp"
+#include "bridge/server/annex.hpp"
 #include "bridge/server/catalogue_options.hpp"
 #include "bridge/server/geometry.hpp"
 #include "bridge/server/lease.hpp"
-#include "bridge/server/mirror/seat.hpp"
 #include "bridge/server/reservation_book.hpp"
 #include "bridge/server/search_path.hpp"
 
@@ -65,7 +65,6 @@ class StorageTable {
     friend auto operator<=>(const FileKey&, const FileKey&) = default;
   };
 
-  std::shared_ptr<mirror::Seat> seat_of(const wire::Uuid& key);
   void give_back(const Lease& lease);
 
   std::mutex& mutex_;  ///< the catalogue's; guards the maps
@@ -74,7 +73,6 @@ class StorageTable {
   std::map<FileKey, std::weak_ptr<Storage>> files_;
   std::set<const Storage*> in_use_;
   std::map<FileIdentity, std::weak_ptr<std::mutex>> file_locks_;
-  std::map<wire::Uuid, std::shared_ptr<mirror::Seat>> seats_;
 };
 
 }  // namespace rnbd

@@ -26,6 +26,11 @@ void Surroundings::run_recording(rtrs::Reactor* reactor, Work work, Work then) c
   run(record, reactor, std::move(work), std::move(then));
 }
 
+void Surroundings::run_later(rtrs::Reactor* reactor, Work work) const {
+  if (later) return later(reactor, std::move(work));
+  work();
+}
+
 void Surroundings::say(rtrs::LogLevel level, const std::string& peer,
                        const std::string& line) const {
   if (log) log(level, peer, line);

@@ -3,14 +3,12 @@
 // simulator and the unit tests have no threads and no event loop.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
 
 #include "bridge/metrics/meter.hpp"
-#include "bridge/server/mirror/pull_source.hpp"
 #include "rdma/client.hpp"
 #include "rdma/core/time.hpp"
 #include "rdma/log.hpp"
@@ -21,10 +19,6 @@ class ServerSession;
 }  // namespace rtrs
 
 namespace rnbd {
-
-namespace brick {
-class BrickExposure;
-}
 
 class WriterCount;
 struct Device;
@@ -56,24 +50,17 @@ struct Surroundings {
   std::function<void(rtrs::Reactor* reactor, const WriterCount* storage,
                      std::function<void(bool)> then)>
       survey;
-  /// The keys of a session's memory path; null: it has no such path. Empty: there are no memory
-  /// paths.
-  std::function<std::shared_ptr<brick::BrickExposure>(rtrs::ServerSession* session,
-                                                      const std::array<std::uint8_t, 16>& path)>
-      exposure = {};
-  /// Tells a session of the reactor, if it still exists, that a brick wants blocks back.
+  /// Runs `work` on the reactor with a session of it, if that still exists.
+  ///
   /// Threads: any.
-  std::function<void(rtrs::Reactor* reactor, rtrs::ServerSession* session)> recall = {};
+  std::function<void(rtrs::Reactor* reactor, rtrs::ServerSession* session,
+                     std::function<void(rtrs::ServerSession&)> work)>
+      visit = {};
   /// Runs `then` on the reactor when all present requests to this storage have ended, except those
   /// of one device.
   std::function<void(rtrs::Reactor* reactor, const WriterCount* storage, const Device* but,
                      std::function<void()> then)>
       drain = {};
-  /// Reads from another member of a mirror group, and runs `then` on the reactor with an errno.
-  /// Empty: this server cannot read from others.
-  std::function<void(rtrs::Reactor* reactor, const mirror::PullSource& source,
-                     rtrs::wire::MutableBytes into, std::function<void(int error)> then)>
-      pull = {};
   /// Writes a line about the client at an address.
   std::function<void(rtrs::LogLevel level, const std::string& peer, const std::string& line)> log;
 
@@ -90,6 +77,8 @@ struct Surroundings {
   /// Calls record, or runs the work at once if record is empty.
   void run_recording(rtrs::Reactor* reactor, std::function<void()> work,
                      std::function<void()> then) const;
+  /// Calls later, or runs the work at once if later is empty.
+  void run_later(rtrs::Reactor* reactor, std::function<void()> work) const;
   std::shared_ptr<Meter> meter(const std::string& device, const rtrs::Reactor* reactor) const;
   std::uint64_t now() const { return clock != nullptr ? clock() : 0; }
   void say(rtrs::LogLevel level, const std::string& peer, const std::string& line) const;

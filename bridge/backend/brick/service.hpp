@@ -11,6 +11,7 @@
 #include <span>
 #include <string>
 
+#include "bridge/backend/backend.hpp"
 #include "bridge/backend/brick/brick.hpp"
 #include "bridge/backend/brick/memory.hpp"
 
@@ -33,9 +34,8 @@ class BrickExposure {
 };
 
 /// Threads: any, unless told otherwise.
-class BrickService {
+class BrickService : public BackendExtension {
  public:
-  virtual ~BrickService() = default;
   /// Runs `work` on the brick's thread.
   virtual void run(std::function<void(Brick&)> work) = 0;
   /// `then` is called on the brick's thread, from inside the brick. It must not call the brick.
@@ -66,5 +66,10 @@ class BrickService {
     run([block](Brick& brick) { brick.released(block); });
   }
 };
+
+/// Null: the storage is no brick.
+inline BrickService* service_of(Backend& storage) {
+  return dynamic_cast<BrickService*>(storage.extension());
+}
 
 }  // namespace rnbd::brick

@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <boost/asio/post.hpp>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
@@ -26,30 +25,26 @@
 #include "bridge/daemon/metrics_door.hpp"
 #include "bridge/daemon/notify.hpp"
 #include "bridge/daemon/process.hpp"
+#include "bridge/daemon/server/annex.hpp"
 #include "bridge/daemon/server/blocking_pool.hpp"
-#include "bridge/daemon/server/bricks.hpp"
 #include "bridge/daemon/server/check.hpp"
 #include "bridge/daemon/server/control.hpp"
 #include "bridge/daemon/server/evict.hpp"
 #include "bridge/daemon/server/late_exports.hpp"
-#include "bridge/daemon/server/member_files.hpp"
 #include "bridge/daemon/server/metrics.hpp"
 #include "bridge/daemon/server/open_exports.hpp"
 #include "bridge/daemon/server/path_watch.hpp"
-#include "bridge/daemon/server/peer_members.hpp"
 #include "bridge/daemon/server/reload.hpp"
 #include "bridge/daemon/server/served_exports.hpp"
 #include "bridge/daemon/server/server_place.hpp"
 #include "bridge/daemon/server/state_directory.hpp"
 #include "bridge/daemon/server/storage_watch.hpp"
 #include "bridge/daemon/shutdown.hpp"
-#include "bridge/protocol/brick_messages.hpp"
 #include "bridge/server/block_server.hpp"
 #include "bridge/server/reservations_beside.hpp"
 #include "rdma/client_log.hpp"
 #include "rdma/memlock.hpp"
 #include "rdma/server.hpp"
-#include "rdma/transport/reactor.hpp"
 
 namespace rnbd {
 namespace {
@@ -77,8 +72,8 @@ struct State {
   std::shared_ptr<WriterStore> reservations;
   std::shared_ptr<LossCount> losses;
   std::shared_ptr<ServerIdentity> identity;
-  std::shared_ptr<mirror::MemberStore> members;
   std::shared_ptr<ServedExports> served;
+  ServerAnnexes annexes;
   bool anywhere = false;    ///< by the operator's word other servers have this identity, too
   std::string directory{};  ///< "": nothing outlives the process
 };
@@ -157,6 +152,21 @@ std::shared_ptr<ServedExports> open_served(const std::string& directory) {
   return nullptr;
 }
 
+/// `directory` is that of the state; "": nothing outlives the process.
+tl::expected<ServerAnnexes, std::string> open_annexes(const Settings& settings,
+                                                      const std::string& directory,
+                                                      std::uint64_t losses) {
+  const AnnexStart start{settings, directory, rtrs::volatile_epoch_of_this_machine(losses),
+                         log_function()};
+  ServerAnnexes all;
+  for (const DaemonAnnex* annex : daemon_annexes()) {
+    auto opened = annex->open(start);
+    if (!opened) return tl::unexpected(opened.error());
+    all.push_back(*std::move(opened));
+  }
+  return all;
+}
+
 tl::expected<State, std::string> open_state(const Settings& settings) {
   const std::string& directory = settings.state_directory;
   const std::string& search_path = settings.search_path;
@@ -166,30 +176,35 @@ tl::expected<State, std::string> open_state(const Settings& settings) {
   }
   auto reservations = ReservationFiles::open(where + "/writers");
   auto losses = reservations ? LossCount::open(where) : tl::unexpected(reservations.error());
-  auto members = losses ? MemberFiles::open(where + "/members") : tl::unexpected(losses.error());
-  if (members) {
+  auto annexes =
+      losses ? open_annexes(settings, where, losses->count()) : tl::unexpected(losses.error());
+  if (annexes) {
     PlaceFile place{where};
     auto identity = open_identity(where, place, settings);
     if (identity == nullptr || place.is_anywhere()) (*reservations)->share();
     return State{std::move(*reservations),
                  std::make_shared<LossCount>(std::move(*losses)),
                  std::move(identity),
-                 std::move(*members),
                  open_served(where + "/exports"),
+                 std::move(*annexes),
                  place.is_anywhere(),
                  where};
   }
   // Without these records, a client could overwrite later writes of others.
   if (!directory.empty() || std::getenv("STATE_DIRECTORY") != nullptr || is_mine(where)) {
-    return tl::unexpected("the state directory cannot be used: " + members.error() +
+    return tl::unexpected("the state directory cannot be used: " + annexes.error() +
                           "; mend it, or name another --state-directory");
   }
   log_function()(rtrs::LogLevel::warning,
-                 "cannot remember who wrote last, " + members.error() +
+                 "cannot remember who wrote last, " + annexes.error() +
                      ": a client that was cut off before a restart of this server may repeat a "
                      "write over those of others, and a failed flush is forgotten then; name a "
                      "--state-directory");
-  return State{};
+  auto lasting_nowhere = open_annexes(settings, "", 0);
+  if (!lasting_nowhere) return tl::unexpected(lasting_nowhere.error());
+  State state;
+  state.annexes = *std::move(lasting_nowhere);
+  return state;
 }
 
 void record_loss(const LossCount& losses) {
@@ -204,9 +219,7 @@ CatalogueOptions catalogue_options(const State& state) {
   options.patience = kPatience;
   if (state.reservations)
     options.reservations = std::make_shared<ReservationsBeside>(state.reservations);
-  options.members = state.members;
-  options.volatile_epoch =
-      rtrs::volatile_epoch_of_this_machine(state.losses ? state.losses->count() : 0);
+  options.annexes = state.annexes;
   if (state.served) {
     options.on_served = [served = state.served](const auto& name, const auto& path,
                                                 const wire::Uuid& storage) {
@@ -241,8 +254,8 @@ rtrs::ServerOptions server_options(const Settings& settings, std::vector<int> so
   options.tls_keys = settings.tls_keys;
   options.auth = settings.auth;
   options.features = rtrs::wire::kFeatureUserMessages | rtrs::wire::kFeatureExactlyOnce |
-                     rtrs::wire::kFeatureAccessNotice | wire::kFeatureClaims |
-                     wire::kFeaturePassive | wire::kFeatureMirror | rtrs::wire::kFeatureMemoryPaths;
+                     rtrs::wire::kFeatureAccessNotice | wire::kFeatureClaims;
+  for (const DaemonAnnex* annex : daemon_annexes()) options.features |= annex->features;
   options.log = log_function();
   return options;
 }
@@ -263,16 +276,6 @@ std::string listening_on(const rtrs::Server& server) {
   }
   if (open.empty()) open = "no address yet";
   return waiting.empty() ? open : open + " (waiting for " + waiting + ")";
-}
-
-/// A server that copies from other members of mirror groups.
-auto pull_from(PeerMembers& peers) {
-  return [&peers](rtrs::Reactor* reactor, const mirror::PullSource& source, rtrs::MutableBytes into,
-                  std::function<void(int)> then) {
-    peers.read(source, into, [reactor, then = std::move(then)](int error) {
-      boost::asio::post(reactor->io(), [then, error] { then(error); });
-    });
-  };
 }
 
 /// For `systemctl status`.
@@ -343,7 +346,9 @@ ControlCommands control_commands(rtrs::Server& server, ExportCatalogue& catalogu
                                  unsigned max_sessions) {
   auto all = with_late(server_commands(server, catalogue, handler, meters, reloader, max_sessions),
                        "metrics", late_metrics);
-  std::ranges::move(brick_commands(catalogue), std::back_inserter(all));
+  for (const DaemonAnnex* annex : daemon_annexes())
+    if (annex->commands != nullptr)
+      std::ranges::move(annex->commands(catalogue), std::back_inserter(all));
   std::ranges::move(eviction_commands(server, catalogue), std::back_inserter(all));
   std::ranges::move(metrics.commands(), std::back_inserter(all));
   return ControlCommands{std::move(all)};
@@ -408,7 +413,6 @@ int serve(const Invocation& invocation, ExportCatalogue& catalogue, const State&
   // One for both, or a host would have twice its share.
   options.client_log = std::make_shared<rtrs::ClientLog>(options.log);
 
-  std::unique_ptr<PeerMembers> peers;
   auto pool = std::make_unique<BlockingPool>();
   const auto meters = std::make_shared<MeterBook>();
   Surroundings surroundings = pool->surroundings(options.client_log);
@@ -419,10 +423,6 @@ int serve(const Invocation& invocation, ExportCatalogue& catalogue, const State&
                     offload(nullptr, std::move(work), {});
                   },
                   log_function()};
-  if (!settings.pull.empty()) {
-    peers = std::make_unique<PeerMembers>(settings.pull, log_function());
-    surroundings.pull = pull_from(*peers);
-  }
   BlockServer handler{catalogue,
                       {.queue_depth = settings.queue_depth, .max_io_size = settings.max_io_size},
                       std::move(surroundings)};

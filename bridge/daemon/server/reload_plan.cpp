@@ -5,6 +5,7 @@
 #include <map>
 #include <set>
 
+#include "bridge/daemon/server/annex.hpp"
 #include "bridge/protocol/printable.hpp"
 
 namespace rnbd {
@@ -31,7 +32,6 @@ constexpr Fixed kFixed[] = {
     {"listen", same_listeners},
     {"search-path", same<&Settings::search_path>},
     {"state-directory", same<&Settings::state_directory>},
-    {"pull", same<&Settings::pull>},
     {"log-level", same<&Settings::log_level>},
     {"pid-file", same<&Settings::pid_file>},
     {"control", same<&Settings::control>},
@@ -62,6 +62,12 @@ constexpr Fixed kFixed[] = {
        return a.tls_keys.verify_peer == b.tls_keys.verify_peer;
      }},
 };
+
+/// The value of an annex's setting; "": it is not set.
+std::string value_of(const Settings& settings, const char* key) {
+  const auto found = settings.of_annexes.find(key);
+  return found == settings.of_annexes.end() ? "" : found->second;
+}
 
 void plan_export(ReloadPlan& plan, const ExportSpecification& now,
                  const ExportSpecification& next) {
@@ -119,6 +125,10 @@ ReloadPlan plan_reload(const Settings& now, const Settings& next) {
   for (const Fixed& each : kFixed) {
     if (!each.same(now, next)) plan.needs_restart.emplace_back(each.key);
   }
+  for (const DaemonAnnex* annex : daemon_annexes())
+    for (const SettingRule& rule : annex->settings)
+      if (value_of(now, rule.key) != value_of(next, rule.key))
+        plan.needs_restart.emplace_back(rule.key);
   // The settings in force then are judged as well: TLS, say, is on until the restart.
   for (const Settings& judged : {next, after_reload(now, next)}) {
     const std::string wrong = contradiction_in(judged);

@@ -3,6 +3,7 @@
 #include "bridge/daemon/server/settings.hpp"
 
 #include <algorithm>
+#include <iterator>
 #include <limits>
 
 #include "bridge/backend/specification.hpp"
@@ -10,6 +11,7 @@
 #include "bridge/client/uri.hpp"
 #include "bridge/control/unix_socket.hpp"
 #include "bridge/daemon/metrics_address.hpp"
+#include "bridge/daemon/server/annex.hpp"
 #include "bridge/daemon/server/rights_check.hpp"
 #include "rdma/duration.hpp"
 
@@ -66,19 +68,6 @@ std::string set_key_file(std::string& target, const std::string& value) {
   return "";
 }
 
-std::string set_pull(std::string& target, const std::string& value) {
-  target = value;
-  if (value == "on") return "";
-  const auto uri = parse_device_uri("rnbds+tcp://any/disk?" + value);
-  if (!uri) return uri.error();
-  for (const auto& [key, file] : uri->options) {
-    const bool known = key == "tls-psk-file" || key == "tls-certificates" || key == "tls-verify" ||
-                       key == "auth-psk-file";
-    if (!known) return "'" + key + "' is no key to show; write on, or e.g. tls-psk-file=FILE";
-  }
-  return uri->options.empty() ? "write on, or e.g. tls-psk-file=FILE" : "";
-}
-
 constexpr std::uint64_t kUnlimited = std::numeric_limits<std::int64_t>::max();
 constexpr std::uint64_t kMostIops = 1'000'000'000;
 using Value = const std::string&;
@@ -99,11 +88,6 @@ constexpr SettingRule kRules[] = {
      "Keep there what has to outlive this server: who wrote to which storage last (default: "
      "$STATE_DIRECTORY or /var/lib/rnbd).",
      [](Settings& s, Value v) { return set_text(s.state_directory, v); }},
-    {"pull", "on|KEY=VALUE[&...]", "on",
-     "Let the client of a mirror have this server copy what it missed from another member, "
-     "instead of moving it itself. With keys, as behind '?' in a URI, it shows them to that one: "
-     "tls-psk-file=FILE, tls-certificates=DIRECTORY, auth-psk-file=FILE.",
-     [](Settings& s, Value v) { return set_pull(s.pull, v); }},
     {"log-level", "LEVEL", "info", "What to log: debug, info (default), warning or error.",
      [](Settings& s, Value v) { return set_log_level(s.log_level, v); }},
     {"pid-file", "FILE", "/run/rnbd-server/pid", "Write the process id there once ready.",
@@ -214,7 +198,21 @@ tl::expected<rtrs::AuthMode, std::string> parse_auth_mode(std::string_view value
   return tl::unexpected("'" + std::string{value} + "' is neither psk nor none");
 }
 
-std::span<const SettingRule> setting_rules() { return kRules; }
+/// Those of annexes stand behind the place of what outlives the server.
+std::span<const SettingRule> setting_rules() {
+  static const std::vector<SettingRule> all = [] {
+    std::vector<SettingRule> rules{std::begin(kRules), std::end(kRules)};
+    const auto place =
+        std::ranges::find(rules, std::string_view{"state-directory"},
+                          [](const auto& rule) { return std::string_view{rule.key}; });
+    std::vector<SettingRule> more;
+    for (const DaemonAnnex* annex : daemon_annexes())
+      more.insert(more.end(), annex->settings.begin(), annex->settings.end());
+    rules.insert(place + 1, more.begin(), more.end());
+    return rules;
+  }();
+  return all;
+}
 
 std::string set_iops_limit(Limits& limits, const std::string& value) {
   return set_number(limits.iops, value, 1, kMostIops);

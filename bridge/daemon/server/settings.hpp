@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
@@ -26,8 +27,8 @@ struct Settings {
   std::vector<ExportSpecification> exports;
   std::string search_path;
   Rights search_rights;
-  std::string state_directory;  ///< "" = the default, if it can be used
-  std::string pull;             ///< "" = off; "on", or the keys for it, as in a URI
+  std::string state_directory;                    ///< "" = the default, if it can be used
+  std::map<std::string, std::string> of_annexes;  ///< by the keys of their rules
   std::string pid_file;
   std::string control;  ///< a path; "" = no control socket
   std::string metrics;  ///< as parse_metrics_address() takes it; "" = they are not served

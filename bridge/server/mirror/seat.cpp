@@ -6,6 +6,7 @@
 
 #include "bridge/protocol/uuid.hpp"
 #include "bridge/server/attempt.hpp"
+#include "bridge/server/mirror/member_device.hpp"
 
 namespace rnbd::mirror {
 namespace {
@@ -77,6 +78,17 @@ std::optional<SeatStatus> Seat::status() const {
   status.lost_power = member_ && member_->claimed().lost_power;
   status.trouble = trouble_;
   return status;
+}
+
+std::string Seat::closed_to(std::uint64_t features, std::string_view name) const {
+  if (!taken() || (features & wire::kFeatureMirror) != 0) return "";
+  return "it is a member of a mirror, and only clients of the mirror use it; name all of its "
+         "servers, in the mirror's order, as rnbd-mirror+tcp://HOST,HOST/" +
+         std::string{name} + " (with TLS rnbds-mirror+tcp://, over RDMA rnbd-mirror://)";
+}
+
+void Seat::attach(Device& device, const Surroundings& surroundings, rtrs::Reactor* reactor) {
+  if (taken()) MemberDevice::of(device, *this, surroundings, reactor);
 }
 
 // ---- Claims -------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "bridge/server/annex.hpp"
 #include "bridge/server/mirror/member_store.hpp"
 #include "bridge/server/surroundings.hpp"
 
@@ -37,7 +38,7 @@ struct SeatStatus {
 /// changes the maps. All its requests end before another session is served.
 ///
 /// Threads: any, except for the data path and where noted.
-class Seat : public std::enable_shared_from_this<Seat> {
+class Seat final : public StorageAnnex, public std::enable_shared_from_this<Seat> {
  public:
   /// `epoch`: see Member.
   Seat(std::shared_ptr<MemberStore> store, const wire::Uuid& storage, std::uint64_t epoch)
@@ -49,6 +50,8 @@ class Seat : public std::enable_shared_from_this<Seat> {
   /// True if the storage is a member, or is about to become one.
   bool taken() const { return taken_.load(std::memory_order_acquire); }
   std::optional<SeatStatus> status() const;
+  std::string closed_to(std::uint64_t features, std::string_view name) const override;
+  void attach(Device& device, const Surroundings& surroundings, rtrs::Reactor* reactor) override;
 
   // The data path.
   bool serves(std::uint64_t session) const {

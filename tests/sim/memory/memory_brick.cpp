@@ -20,7 +20,7 @@ class BrickStorage final : public rnbd::Backend {
     info_.uuid = brick.uuid();
   }
   const rnbd::BackendInfo& info() const override { return info_; }
-  brick::BrickService* brick() override { return &brick_; }
+  rnbd::BackendExtension* extension() override { return &brick_; }
   std::unique_ptr<rnbd::BackendQueue> open_queue(rtrs::Reactor*) override {
     return std::make_unique<NoQueue>();
   }

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "bridge/server/brick/brick_annex.hpp"
 #include "rdma/server.hpp"
 
 namespace sim {
@@ -50,6 +51,7 @@ MemoryWorld::MemoryWorld(std::uint64_t seed, bool trace) : rng_{seed}, trace_{tr
       -> tl::expected<std::unique_ptr<rnbd::Backend>, rtrs::Failure> {
     return backend_of(*brick_);
   };
+  how.annexes = {std::make_shared<rnbd::BrickAnnex>()};
   catalogue_ = std::make_unique<rnbd::ExportCatalogue>(how);
   rnbd::ExportSpecification disk;
   disk.name = "brick";

@@ -200,7 +200,7 @@ class BrickOfFour {
 
 TEST_CASE("brick maps: what was written one-sided is there after the block was elsewhere") {
   BrickOfFour brick;
-  Client client{*brick.backend->brick()};
+  Client client{*brick::service_of(*brick.backend)};
   for (Block block = 0; block < 4; ++block) {
     REQUIRE(client.alloc(block) == 0);
     const Reply mapped = client.map(block);
@@ -224,7 +224,7 @@ TEST_CASE("brick maps: what was written one-sided is there after the block was e
 
 TEST_CASE("brick maps: requests see what was written one-sided, and the other way round") {
   BrickOfFour brick;
-  BrickService& service = *brick.backend->brick();
+  BrickService& service = *brick::service_of(*brick.backend);
   Bench bench{std::move(brick.backend)};
   Client client{service};
   REQUIRE(client.alloc(1) == 0);
@@ -245,7 +245,7 @@ TEST_CASE("brick maps: requests see what was written one-sided, and the other wa
 TEST_CASE("brick maps: of what a client never settles a limited number is remembered") {
   constexpr std::uint32_t kRemembered = 4096;
   BrickOfFour brick;
-  Client client{*brick.backend->brick()};
+  Client client{*brick::service_of(*brick.backend)};
   for (std::uint32_t number = 1; number <= kRemembered; ++number) {
     REQUIRE(client.map_nowhere(number, 0) == ENOTCONN);
   }
@@ -256,7 +256,7 @@ TEST_CASE("brick maps: of what a client never settles a limited number is rememb
 
 TEST_CASE("brick maps: a session has left when all its keys are dead, and maps nothing more") {
   BrickOfFour brick;
-  Client client{*brick.backend->brick()};
+  Client client{*brick::service_of(*brick.backend)};
   for (const Block block : {0, 1}) {
     REQUIRE(client.alloc(block) == 0);
     REQUIRE(client.map(block).error == 0);
@@ -274,8 +274,8 @@ TEST_CASE("brick maps: a session has left when all its keys are dead, and maps n
 
 TEST_CASE("brick maps: who keeps what is recalled loses the path, and the other one gets memory") {
   BrickOfFour brick;
-  Client greedy{*brick.backend->brick()};
-  Client other{*brick.backend->brick()};
+  Client greedy{*brick::service_of(*brick.backend)};
+  Client other{*brick::service_of(*brick.backend)};
   for (const Block block : {0, 1, 2}) REQUIRE(greedy.alloc(block) == 0);
   REQUIRE(greedy.map(0).error == 0);
   REQUIRE(greedy.map(1).error == 0);

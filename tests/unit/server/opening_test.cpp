@@ -111,8 +111,9 @@ struct StepsWorld : World {
   OpenTable devices;
   OpenNumbers numbers;
   MessageOrder order{[this](rtrs::ServerRequest&, wire::MessageType) { ++handled; }};
-  const SessionParts parts{facts,     devices, numbers,      order,
-                           catalogue, queues,  surroundings, session_log};
+  IoRequests io{facts, devices, surroundings, nullptr, session_log, [](Device&) {}};
+  const SessionParts parts{facts,  devices,      numbers,     order, catalogue,
+                           queues, surroundings, session_log, io};
   OpeningSteps steps{parts};
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "bridge/server/member_messages.hpp"
+#include "bridge/server/mirror/member_messages.hpp"
 
 #include <algorithm>
 #include <array>
@@ -10,8 +10,15 @@
 
 #include "bridge/protocol/printable.hpp"
 #include "bridge/server/answer.hpp"
+#include "bridge/server/io_requests.hpp"
+#include "bridge/server/queue_table.hpp"
+#include "bridge/server/session_facts.hpp"
+#include "bridge/server/session_log.hpp"
+#include "bridge/server/surroundings.hpp"
 
 namespace rnbd {
+
+using mirror::MemberDevice;
 
 /// A claim while older requests end, and until it is durable.
 struct MemberMessages::Claiming {
@@ -28,9 +35,17 @@ std::vector<std::byte> copy_of_data(const rtrs::ServerRequest& request) {
   return {request.data.begin(), request.data.end()};
 }
 
+/// Null: the device's session is not the one that the member serves.
+MemberDevice* served(const Device& device) {
+  auto* const part = part_of<MemberDevice>(device.annexes);
+  return part != nullptr && part->is_served() ? part : nullptr;
+}
+
 }  // namespace
 
-void MemberMessages::on_request(rtrs::ServerRequest& request, wire::MessageType type) {
+rtrs::Reactor* MemberMessages::reactor() const { return session_.queues.reactor(); }
+
+bool MemberMessages::on_request(rtrs::ServerRequest& request, wire::MessageType type) {
   struct Handler {
     wire::MessageType type;
     bool is_read;
@@ -46,9 +61,13 @@ void MemberMessages::on_request(rtrs::ServerRequest& request, wire::MessageType 
       Handler{wire::kMirrorGuest, true, &MemberMessages::guest},
   };
   const auto known = std::ranges::find(kHandlers, type, &Handler::type);
-  if (!facts_.mirror || known == kHandlers.end() || known->is_read != request.is_read)
-    return finish(request, EINVAL);
-  (this->*known->handle)(request);
+  if (known == kHandlers.end()) return false;
+  const bool may = (session_.facts.features & wire::kFeatureMirror) != 0;
+  if (may && known->is_read == request.is_read)
+    (this->*known->handle)(request);
+  else
+    finish(request, EINVAL);
+  return true;
 }
 
 // ---- Claims -------------------------------------------------------------------------------------
@@ -57,8 +76,8 @@ void MemberMessages::on_request(rtrs::ServerRequest& request, wire::MessageType 
 int MemberMessages::unfit_as_member(const Device& device, const wire::MirrorClaim& claim) {
   const Backend& backend = device.lease.storage()->backend();
   const auto refuse = [&](int error, const char* why) {
-    log_.refusal(device.name, "refused to make " + in_quotes(device.name) +
-                                  " a member of a mirror group: " + why);
+    session_.log.refusal(device.name, "refused to make " + in_quotes(device.name) +
+                                          " a member of a mirror group: " + why);
     return error;
   };
   if (device.lease.mode() == wire::AccessMode::read_only) return refuse(EROFS, "it is read-only");
@@ -67,7 +86,7 @@ int MemberMessages::unfit_as_member(const Device& device, const wire::MirrorClai
     return refuse(EOPNOTSUPP,
                   "it is another server's, which may carry out late writes; let that "
                   "one be the member");
-  if (device.lease.storage()->seat() == nullptr)
+  if (part_of<mirror::Seat>(device.lease.storage()->annexes()) == nullptr)
     return refuse(EOPNOTSUPP,
                   "nothing of it outlives this server; give it a file, and name a "
                   "--state-directory");
@@ -82,69 +101,73 @@ void MemberMessages::claim(rtrs::ServerRequest& request) {
   const auto claim = wire::decode_claim(request.message);
   if (!claim || request.data.size() < sizeof(wire::MirrorClaimResponse))
     return finish(request, EINVAL);
-  Device* const device = devices_.usable(claim->device_id);
+  Device* const device = session_.devices.usable(claim->device_id);
   if (device == nullptr) return finish(request, ENOTCONN);
   device->lease.look_again();
   if (const int error = unfit_as_member(*device, *claim)) return finish(request, error);
-  const auto seat = device->lease.storage()->seat();
-  if (device->mirror_session == 0) device->mirror_session = seat->next_session();
-  const ClaimingPtr claiming{new Claiming{request, *claim, seat, device->mirror_session}};
-  seat->begin_claim(surroundings_, reactor_, [this, claiming] { turn(claiming); });
+  auto& seat = *part_of<mirror::Seat>(device->lease.storage()->annexes());
+  MemberDevice& part = MemberDevice::of(*device, seat, session_.surroundings, reactor());
+  const ClaimingPtr claiming{
+      new Claiming{request, *claim, seat.shared_from_this(), part.begin_session()}};
+  seat.begin_claim(session_.surroundings, reactor(), [this, claiming] { turn(claiming); });
 }
 
 /// No other claim of this storage is under way.
 void MemberMessages::turn(const ClaimingPtr& claiming) {
   mirror::Seat& seat = *claiming->seat;
-  const Device* const device = devices_.usable(claiming->claim.device_id);
+  const Device* const device = session_.devices.usable(claiming->claim.device_id);
   if (device == nullptr) return end(claiming, ENOTCONN, false);
   if (const int error = seat.misfit(claiming->claim)) {
     const std::string why =
         error == EEXIST   ? seat.words_of_misfit(claiming->claim)
         : error == EINVAL ? "its term is so far ahead that no other client could claim it again"
                           : "its record as a member is damaged";
-    log_.refusal(device->name, "refused a claim of " + in_quotes(device->name) + ": " + why);
+    session_.log.refusal(device->name,
+                         "refused a claim of " + in_quotes(device->name) + ": " + why);
     return end(claiming, error, false);
   }
   // Of clients of the mirror the newest term decides.
   const unsigned own = device->lease.writable() ? 1 : 0;
   const bool plain_writer = !seat.is_served() && device->lease.storage()->writers()->count() > own;
   if (plain_writer) {
-    log_.refusal(device->name, "refused a claim of " + in_quotes(device->name) +
-                                   ": another session has it open for writing; end that first");
+    session_.log.refusal(device->name,
+                         "refused a claim of " + in_quotes(device->name) +
+                             ": another session has it open for writing; end that first");
     return end(claiming, EPERM, false);
   }
   if (seat.refuses(claiming->claim, claiming->session)) return end(claiming, 0, true);
   if (seat.serves(claiming->session)) return grant(claiming);
   seat.fence();
-  if (!surroundings_.drain) return grant(claiming);
-  surroundings_.drain(reactor_, device->lease.storage()->writers(), device,
-                      [this, claiming] { grant(claiming); });
+  if (!session_.surroundings.drain) return grant(claiming);
+  session_.surroundings.drain(reactor(), device->lease.storage()->writers(), device,
+                              [this, claiming] { grant(claiming); });
 }
 
 void MemberMessages::grant(const ClaimingPtr& claiming) {
-  if (devices_.usable(claiming->claim.device_id) == nullptr) return end(claiming, ENOTCONN, false);
+  if (session_.devices.usable(claiming->claim.device_id) == nullptr)
+    return end(claiming, ENOTCONN, false);
   claiming->seat->grant(claiming->claim, claiming->session);
-  claiming->seat->keep(surroundings_, reactor_,
+  claiming->seat->keep(session_.surroundings, reactor(),
                        [this, claiming](int error) { granted(claiming, error); });
 }
 
 void MemberMessages::granted(const ClaimingPtr& claiming, int error) {
-  Device* const device = devices_.usable(claiming->claim.device_id);
+  Device* const device = session_.devices.usable(claiming->claim.device_id);
   if (error == 0 && device == nullptr) error = ENOTCONN;
   if (error != 0) return end(claiming, error, false);
-  device->seat = claiming->seat.get();
   claiming->seat->serve(claiming->session);
   const wire::MirrorClaim& claim = claiming->claim;
-  log_.say(rtrs::LogLevel::info, "member_claimed", device->name,
-           "claimed " + in_quotes(device->name) + " as member " + std::to_string(claim.member) +
-               " of a mirror group, term " + std::to_string(claim.term));
+  session_.log.say(rtrs::LogLevel::info, "member_claimed", device->name,
+                   "claimed " + in_quotes(device->name) + " as member " +
+                       std::to_string(claim.member) + " of a mirror group, term " +
+                       std::to_string(claim.term));
   end(claiming, 0, false);
 }
 
 /// The answer may end the session, so nothing of it is touched afterwards.
 void MemberMessages::end(const ClaimingPtr& claiming, int error, bool refused) {
   rtrs::ServerRequest& request = claiming->request;
-  const bool pulls = surroundings_.pull != nullptr;
+  const bool pulls = reader_ != nullptr;
   const auto answer =
       error == 0 ? claiming->seat->answer(refused, pulls) : wire::MirrorClaimResponse{};
   claiming->seat->end_claim();
@@ -156,45 +179,49 @@ void MemberMessages::end(const ClaimingPtr& claiming, int error, bool refused) {
 
 void MemberMessages::ended(rtrs::ServerRequest& request, mirror::Seat& seat, int error) {
   if (error != 0) return finish(request, error);
-  seat.keep(surroundings_, reactor_, [&request](int failure) { finish(request, failure); });
+  seat.keep(session_.surroundings, reactor(),
+            [&request](int failure) { finish(request, failure); });
 }
 
 void MemberMessages::view(rtrs::ServerRequest& request) {
   const auto message = wire::decode<wire::MirrorView>(request.message, wire::kMirrorView);
   if (!message) return finish(request, EINVAL);
-  const Device* const device = devices_.usable(message->device_id);
+  const Device* const device = session_.devices.usable(message->device_id);
   if (device == nullptr) return finish(request, ENOTCONN);
-  if (!device->is_served()) return finish(request, ESTALE);
-  const wire::MirrorShape shape = device->seat->shape();
+  MemberDevice* const part = served(*device);
+  if (part == nullptr) return finish(request, ESTALE);
+  const wire::MirrorShape shape = part->seat().shape();
   const auto view = wire::decode_view(message->view, shape.members);
   const auto confirmed = wire::decode_view(message->confirmed, shape.members);
   if (!view || !confirmed) return finish(request, EINVAL);
   const auto inherit =
       wire::decode_inherited(copy_of_data(request), view->set, shape.members, shape.regions());
   if (!inherit) return finish(request, EINVAL);
-  const int error = device->seat->view(device->mirror_session, *view, *confirmed, *inherit);
-  ended(request, *device->seat, error);
+  const int error = part->seat().view(part->session(), *view, *confirmed, *inherit);
+  ended(request, part->seat(), error);
 }
 
 void MemberMessages::confirm(rtrs::ServerRequest& request) {
   const auto message = wire::decode<wire::MirrorConfirm>(request.message, wire::kMirrorConfirm);
   if (!message) return finish(request, EINVAL);
-  const Device* const device = devices_.usable(message->device_id);
+  const Device* const device = session_.devices.usable(message->device_id);
   if (device == nullptr) return finish(request, ENOTCONN);
-  if (!device->is_served()) return finish(request, ESTALE);
-  const auto view = wire::decode_view(message->view, device->seat->shape().members);
+  MemberDevice* const part = served(*device);
+  if (part == nullptr) return finish(request, ESTALE);
+  const auto view = wire::decode_view(message->view, part->seat().shape().members);
   if (!view) return finish(request, EINVAL);
-  ended(request, *device->seat, device->seat->confirm(device->mirror_session, *view));
+  ended(request, part->seat(), part->seat().confirm(part->session(), *view));
 }
 
 void MemberMessages::regions(rtrs::ServerRequest& request) {
   const auto message = wire::decode<wire::MirrorRegions>(request.message, wire::kMirrorRegions);
   constexpr std::size_t kLeast = sizeof(wire::MirrorRegionsResponse) + sizeof(wire::MirrorRun);
   if (!message || request.data.size() < kLeast) return finish(request, EINVAL);
-  const Device* const device = devices_.usable(message->device_id);
+  const Device* const device = session_.devices.usable(message->device_id);
   if (device == nullptr) return finish(request, ENOTCONN);
-  if (!device->is_served()) return finish(request, ESTALE);
-  const auto page = device->seat->regions(message->which, message->first, request.data.size());
+  MemberDevice* const part = served(*device);
+  if (part == nullptr) return finish(request, ESTALE);
+  const auto page = part->seat().regions(message->which, message->first, request.data.size());
   if (page.empty()) return finish(request, EINVAL);
   finish_with(request, page);
 }
@@ -202,15 +229,16 @@ void MemberMessages::regions(rtrs::ServerRequest& request) {
 void MemberMessages::cool(rtrs::ServerRequest& request) {
   const auto message = wire::decode<wire::MirrorCool>(request.message, wire::kMirrorCool);
   if (!message) return finish(request, EINVAL);
-  const Device* const device = devices_.usable(message->device_id);
+  const Device* const device = session_.devices.usable(message->device_id);
   if (device == nullptr) return finish(request, ENOTCONN);
-  if (!device->is_served()) return finish(request, ESTALE);
+  MemberDevice* const part = served(*device);
+  if (part == nullptr) return finish(request, ESTALE);
   const std::vector<std::byte> data = copy_of_data(request);
   wire::ConstBytes pages{data};
-  const auto cold = wire::decode_map(pages, device->seat->shape().regions());
+  const auto cold = wire::decode_map(pages, part->seat().shape().regions());
   if (!cold) return finish(request, EINVAL);
-  const int error = device->seat->cool(device->mirror_session, message->term, *cold);
-  ended(request, *device->seat, error);
+  const int error = part->seat().cool(part->session(), message->term, *cold);
+  ended(request, part->seat(), error);
 }
 
 /// A server that pulls for the client that is served. It may read until that is served no more.
@@ -218,11 +246,11 @@ void MemberMessages::guest(rtrs::ServerRequest& request) {
   const auto message = wire::decode<wire::MirrorGuest>(request.message, wire::kMirrorGuest);
   if (!message || request.data.size() < sizeof(wire::MirrorGuestResponse))
     return finish(request, EINVAL);
-  Device* const device = devices_.usable(message->device_id);
+  Device* const device = session_.devices.usable(message->device_id);
   if (device == nullptr) return finish(request, ENOTCONN);
-  if (device->seat == nullptr) return finish(request, ESTALE);
-  device->mirror_host = device->seat->host_of(message->group, message->claimant);
-  if (device->mirror_host == 0) return finish(request, ESTALE);
+  auto* const part = part_of<MemberDevice>(device->annexes);
+  if (part == nullptr || !part->be_guest_of(message->group, message->claimant))
+    return finish(request, ESTALE);
   wire::MirrorGuestResponse answer;
   answer.header = wire::header_of(wire::kMirrorGuestResponse);
   finish_with(request, rtrs::wire::bytes_of(answer));

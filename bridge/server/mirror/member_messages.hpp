@@ -8,39 +8,32 @@
 
 #include "bridge/protocol/messages.hpp"
 #include "bridge/protocol/mirror_messages.hpp"
-#include "bridge/server/io_plan.hpp"
+#include "bridge/server/annex.hpp"
+#include "bridge/server/mirror/member_device.hpp"
+#include "bridge/server/mirror/pull_source.hpp"
 #include "bridge/server/open_table.hpp"
-#include "bridge/server/session_facts.hpp"
-#include "bridge/server/session_log.hpp"
-#include "bridge/server/surroundings.hpp"
+#include "bridge/server/session_parts.hpp"
 #include "rdma/core/server/request.hpp"
 
 namespace rnbd {
 
 /// Claims, the orders of the claimant, and the copy of data from another member. The rules are
-/// those of mirror::Seat. A message under way keeps the session.
+/// those of mirror::Seat.
 ///
 /// Threads: the reactor of the session.
 /// Source:  docs/protocol.md, RNBD messages.
-class MemberMessages {
+class MemberMessages final : public SessionAnnex {
  public:
-  /// Answers a request that counts as running at the backend. The session may end with it.
-  using Ending = std::function<void(int error)>;
-  using Begin =
-      std::function<Ending(rtrs::ServerRequest& request, Device& device, const IoPlan& plan)>;
+  /// Reads from another member, and runs `then` on the reactor with an errno.
+  using Reader =
+      std::function<void(rtrs::Reactor* reactor, const mirror::PullSource& source,
+                         rtrs::wire::MutableBytes into, std::function<void(int error)> then)>;
 
-  /// `begin` counts a request as running at the backend.
-  MemberMessages(const SessionFacts& facts, const OpenTable& devices,
-                 const Surroundings& surroundings, rtrs::Reactor* reactor, SessionLog& log,
-                 Begin begin)
-      : facts_{facts},
-        devices_{devices},
-        surroundings_{surroundings},
-        reactor_{reactor},
-        log_{log},
-        begin_{std::move(begin)} {}
+  /// `reader` is empty where the server cannot read from others.
+  MemberMessages(const SessionParts& session, const Reader& reader)
+      : session_{session}, reader_{reader} {}
 
-  void on_request(rtrs::ServerRequest& request, wire::MessageType type);
+  bool on_request(rtrs::ServerRequest& request, wire::MessageType type) override;
 
  private:
   struct Claiming;
@@ -60,18 +53,15 @@ class MemberMessages {
   void cool(rtrs::ServerRequest& request);
   void guest(rtrs::ServerRequest& request);
   void ended(rtrs::ServerRequest& request, mirror::Seat& seat, int error);
+  rtrs::Reactor* reactor() const;
 
   // member_pull.cpp: a member copies from another one
   void pull(rtrs::ServerRequest& request);
   void pull_next(const PullPtr& pull);
   void write_pulled(const PullPtr& pull, int error);
 
-  const SessionFacts& facts_;
-  const OpenTable& devices_;
-  const Surroundings& surroundings_;
-  rtrs::Reactor* const reactor_;
-  SessionLog& log_;
-  const Begin begin_;
+  const SessionParts& session_;
+  const Reader& reader_;
 };
 
 }  // namespace rnbd

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "bridge/daemon/server/bricks.hpp"
+#include "bridge/daemon/server/brick/bricks.hpp"
 
 #include <cerrno>
 #include <cstdio>
@@ -7,6 +7,8 @@
 #include <nlohmann/json.hpp>
 
 #include "bridge/backend/brick/service.hpp"
+#include "bridge/protocol/brick_messages.hpp"
+#include "bridge/server/brick/brick_annex.hpp"
 
 namespace rnbd {
 namespace {
@@ -87,10 +89,12 @@ Json look(BrickService& service, const std::function<Json(const Brick&)>& what) 
 tl::expected<Json, rtrs::Failure> tell_bricks(const ExportCatalogue& catalogue,
                                               const std::string& wanted) {
   Json answer{{"bricks", Json::array()}, {"maps", Json::array()}};
-  for (const auto& brick_export : catalogue.bricks()) {
+  for (const auto& brick_export : catalogue.storages()) {
     const std::string& name = brick_export.first;  // lambdas take no bindings before Clang 16
     if (!wanted.empty() && name != wanted) continue;
-    BrickService& service = *brick_export.second->backend().brick();
+    BrickService* const found = brick::service_of(brick_export.second->backend());
+    if (found == nullptr) continue;
+    BrickService& service = *found;
     answer["bricks"].push_back(
         look(service, [&](const Brick& brick) { return usage(name, brick, service); }));
     for (auto& map :
@@ -106,12 +110,22 @@ tl::expected<Json, rtrs::Failure> tell_bricks(const ExportCatalogue& catalogue,
   return answer;
 }
 
-}  // namespace
-
-std::vector<ControlCommand> brick_commands(const ExportCatalogue& catalogue) {
+/// It waits for the bricks' threads.
+std::vector<ControlCommand> commands(const ExportCatalogue& catalogue) {
   return {{"brick", "[EXPORT]",
            "bricks: how full they are, and which session has mapped what; of one its blocks, too",
            [&catalogue](const std::string& argument) { return tell_bricks(catalogue, argument); }}};
 }
+
+tl::expected<std::shared_ptr<ServerAnnex>, std::string> open(const AnnexStart&) {
+  return std::make_shared<BrickAnnex>();
+}
+
+}  // namespace
+
+const DaemonAnnex kBricks{.settings = {},
+                          .features = wire::kFeaturePassive | rtrs::wire::kFeatureMemoryPaths,
+                          .open = &open,
+                          .commands = &commands};
 
 }  // namespace rnbd

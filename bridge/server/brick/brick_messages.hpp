@@ -9,45 +9,55 @@
 #include <vector>
 
 #include "bridge/protocol/messages.hpp"
+#include "bridge/server/annex.hpp"
+#include "bridge/server/brick/brick_client.hpp"
+#include "bridge/server/brick/memory_paths.hpp"
 #include "bridge/server/open_table.hpp"
-#include "bridge/server/session_facts.hpp"
+#include "bridge/server/session_parts.hpp"
 #include "bridge/server/surroundings.hpp"
 #include "rdma/core/server/request.hpp"
 
 namespace rnbd {
 
-namespace brick {
-class Brick;
-}
+/// One session's part in the brick of a device.
+class BrickDevice final : public DeviceAnnex {
+ public:
+  BrickDevice(std::shared_ptr<BrickClient> client, const Surroundings& surroundings,
+              rtrs::Reactor* reactor)
+      : client_{std::move(client)}, surroundings_{surroundings}, reactor_{reactor} {}
+  ~BrickDevice() override;
+
+  /// Null: it has left.
+  const std::shared_ptr<BrickClient>& client() const { return client_; }
+  /// Ends its maps, so that no key is left.
+  bool leave(const std::function<void()>& then) override;
+
+ private:
+  std::shared_ptr<BrickClient> client_;
+  const Surroundings& surroundings_;
+  rtrs::Reactor* const reactor_;
+};
 
 /// The brick's thread carries the messages out, and the reactor answers them. A message under way
 /// keeps its device and the session.
 ///
 /// Threads: the reactor of the session.
 /// Source:  docs/protocol.md, RNBD messages.
-class BrickMessages {
+class BrickMessages final : public SessionAnnex {
  public:
-  /// `close` ends a CLOSE of a device when nothing of the device runs and it has no maps.
-  BrickMessages(const SessionFacts& facts, const OpenTable& devices,
-                const Surroundings& surroundings, rtrs::Reactor* reactor,
-                std::function<void(Device& device)> close)
-      : facts_{facts},
-        devices_{devices},
-        surroundings_{surroundings},
-        reactor_{reactor},
-        close_{std::move(close)} {}
+  BrickMessages(const SessionParts& session, const MemoryPaths& paths)
+      : session_{session}, paths_{paths} {}
 
-  void on_request(rtrs::ServerRequest& request, wire::MessageType type);
-  /// Ends the maps of a device that has some part in its brick, and closes it.
-  void end_maps(Device& device);
-  /// No access over this path to the memory of bricks is possible any more.
-  void on_memory_path_down(const wire::Uuid& path);
+  bool on_request(rtrs::ServerRequest& request, wire::MessageType type) override;
+  void on_memory_path_down(const wire::Uuid& path) override;
 
  private:
   using Order = std::function<void(brick::Brick& brick, std::uint64_t ticket, BrickClient&)>;
   using Question = std::function<std::vector<std::byte>(brick::Brick& brick, BrickClient&)>;
 
-  BrickClient* client_of(Device& device, rtrs::ServerSession* session);
+  void handle(rtrs::ServerRequest& request, wire::MessageType type);
+  std::shared_ptr<BrickClient> client_of(Device& device, rtrs::ServerSession* session);
+  rtrs::Reactor* reactor() const;
   void order(rtrs::ServerRequest& request, Device& device, Order order);
   void ask(rtrs::ServerRequest& request, Device& device, Question question);
   void ordered(rtrs::ServerRequest& request, Device& device, int error,
@@ -62,11 +72,8 @@ class BrickMessages {
   void sync(rtrs::ServerRequest& request, Device& device);
   void revoke(rtrs::ServerRequest& request, Device& device);
 
-  const SessionFacts& facts_;
-  const OpenTable& devices_;
-  const Surroundings& surroundings_;
-  rtrs::Reactor* const reactor_;
-  const std::function<void(Device& device)> close_;
+  const SessionParts& session_;
+  const MemoryPaths& paths_;
 };
 
 }  // namespace rnbd

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "bridge/server/brick_client.hpp"
+#include "bridge/server/brick/brick_client.hpp"
 
 namespace rnbd {
 namespace {

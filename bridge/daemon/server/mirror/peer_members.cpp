@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "bridge/daemon/server/peer_members.hpp"
+#include "bridge/daemon/server/mirror/peer_members.hpp"
 
 #include <algorithm>
 #include <array>

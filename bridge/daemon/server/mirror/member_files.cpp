@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "bridge/daemon/server/member_files.hpp"
+#include "bridge/daemon/server/mirror/member_files.hpp"
 
 #include <fcntl.h>
 #include <sys/stat.h>

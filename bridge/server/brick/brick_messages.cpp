@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "bridge/server/brick_messages.hpp"
+#include "bridge/server/brick/brick_messages.hpp"
 
 #include <algorithm>
 #include <cerrno>
@@ -7,7 +7,10 @@
 
 #include "bridge/protocol/brick_messages.hpp"
 #include "bridge/server/answer.hpp"
-#include "bridge/server/brick_client.hpp"
+#include "bridge/server/io_requests.hpp"
+#include "bridge/server/queue_table.hpp"
+#include "bridge/server/session_facts.hpp"
+#include "rdma/server.hpp"
 
 namespace rnbd {
 namespace {
@@ -101,64 +104,70 @@ bool is_short(const std::vector<wire::SyncRange>& ranges) {
 
 }  // namespace
 
+BrickDevice::~BrickDevice() {
+  if (client_ != nullptr) client_->leave([] {});
+}
+
+bool BrickDevice::leave(const std::function<void()>& then) {
+  const auto leaving = std::exchange(client_, nullptr);
+  if (leaving == nullptr) return false;
+  leaving->leave(
+      [&around = surroundings_, reactor = reactor_, then] { around.run_later(reactor, then); });
+  return true;
+}
+
+rtrs::Reactor* BrickMessages::reactor() const { return session_.queues.reactor(); }
+
 /// The device's part in its brick; null when it has none.
-BrickClient* BrickMessages::client_of(Device& device, rtrs::ServerSession* session) {
-  brick::BrickService* const service = device.lease.storage()->backend().brick();
+std::shared_ptr<BrickClient> BrickMessages::client_of(Device& device,
+                                                      rtrs::ServerSession* session) {
+  brick::BrickService* const service = brick::service_of(device.lease.storage()->backend());
   if (service == nullptr) return nullptr;
-  if (device.brick != nullptr) return device.brick.get();
-  device.brick = std::make_shared<BrickClient>(*service, facts_.name);
-  service->run(
-      [client = device.brick, reactor = reactor_, &around = surroundings_, session](Brick&) {
-        client->join([reactor, &around, session] {
-          if (around.recall) around.recall(reactor, session);
-        });
-      });
-  return device.brick.get();
+  if (const auto* const known = part_of<BrickDevice>(device.annexes)) return known->client();
+  const auto client = std::make_shared<BrickClient>(*service, session_.facts.name);
+  device.annexes.push_back(std::make_unique<BrickDevice>(client, session_.surroundings, reactor()));
+  service->run([client, reactor = reactor(), &around = session_.surroundings, session](Brick&) {
+    client->join([reactor, &around, session] {
+      if (around.visit)
+        around.visit(reactor, session,
+                     [](rtrs::ServerSession& core) { rtrs::recall_memory(core); });
+    });
+  });
+  return client;
 }
 
 /// Runs `order` on the brick's thread; the request ends when the brick answers it, which keeps the
 /// device and the session.
 void BrickMessages::order(rtrs::ServerRequest& request, Device& device, Order order) {
-  BrickClient* const client = client_of(device, request.session);
+  const auto client = client_of(device, request.session);
   if (client == nullptr) return finish(request, EOPNOTSUPP);
   ++device.running;
   brick::BrickService& service = client->service();
   const auto then = [this, &request, &device](const brick::Reply& reply) {
-    surroundings_.later(reactor_, [this, &request, &device, error = reply.error,
-                                   bytes = reply.maps.empty() ? std::vector<std::byte>{}
-                                                              : encode_maps(reply.maps)] {
-      ordered(request, device, error, bytes);
-    });
+    session_.surroundings.run_later(
+        reactor(),
+        [this, &request, &device, error = reply.error,
+         bytes = reply.maps.empty() ? std::vector<std::byte>{} : encode_maps(reply.maps)] {
+          ordered(request, device, error, bytes);
+        });
   };
-  service.run([&service, then, order = std::move(order), keep = device.brick](Brick& brick) {
+  service.run([&service, then, order = std::move(order), keep = client](Brick& brick) {
     order(brick, service.ask(then), *keep);
   });
 }
 
 /// Likewise, for questions that the brick can answer at once.
 void BrickMessages::ask(rtrs::ServerRequest& request, Device& device, Question question) {
-  BrickClient* const client = client_of(device, request.session);
+  const auto client = client_of(device, request.session);
   if (client == nullptr) return finish(request, EOPNOTSUPP);
   ++device.running;
   client->service().run(
-      [this, &request, &device, question = std::move(question), keep = device.brick](Brick& brick) {
-        surroundings_.later(reactor_, [this, &request, &device, bytes = question(brick, *keep)] {
-          ordered(request, device, 0, bytes);
-        });
+      [this, &request, &device, question = std::move(question), keep = client](Brick& brick) {
+        session_.surroundings.run_later(reactor(),
+                                        [this, &request, &device, bytes = question(brick, *keep)] {
+                                          ordered(request, device, 0, bytes);
+                                        });
       });
-}
-
-/// Behind the CLOSE others may write, so no key may be left. The requests that wait for it keep the
-/// session.
-void BrickMessages::end_maps(Device& device) {
-  const auto leaving = std::exchange(device.brick, nullptr);
-  ++device.running;
-  leaving->leave([this, &device] {
-    surroundings_.later(reactor_, [this, &device] {
-      --device.running;
-      close_(device);
-    });
-  });
 }
 
 /// The answer may end the session, so nothing of it is touched afterwards, except while a
@@ -171,25 +180,33 @@ void BrickMessages::ordered(rtrs::ServerRequest& request, Device& device, int er
     finish_with(request, answer);
   else
     finish(request, error);
-  if (close_now) close_(device);
+  if (close_now) session_.io.close(device);
 }
 
 void BrickMessages::on_memory_path_down(const wire::Uuid& path) {
-  for (const auto& device : devices_.slots()) {
-    if (!device || device->brick == nullptr) continue;
-    device->brick->service().run(
-        [client = device->brick, path](Brick&) { client->path_gone(path); });
+  for (const auto& device : session_.devices.slots()) {
+    const auto* const part = device ? part_of<BrickDevice>(device->annexes) : nullptr;
+    if (part == nullptr || part->client() == nullptr) continue;
+    part->client()->service().run(
+        [client = part->client(), path](Brick&) { client->path_gone(path); });
   }
 }
 
-void BrickMessages::on_request(rtrs::ServerRequest& request, wire::MessageType type) {
-  if (!facts_.passive || !surroundings_.later) return finish(request, EINVAL);
+bool BrickMessages::on_request(rtrs::ServerRequest& request, wire::MessageType type) {
+  if (type < wire::kBrickInfo || type > wire::kBrickRevokePath) return false;
+  handle(request, type);
+  return true;
+}
+
+void BrickMessages::handle(rtrs::ServerRequest& request, wire::MessageType type) {
+  const bool may = (session_.facts.features & wire::kFeaturePassive) != 0;
+  if (!may || !session_.surroundings.later) return finish(request, EINVAL);
   const bool asks = type == wire::kBrickInfo || type == wire::kBrickMap || type == wire::kBrickList;
   if (request.is_read != asks) return finish(request, EINVAL);
   // All of these begin alike.
   const auto message = wire::decode<wire::BrickInfo>(request.message, type);
   if (!message) return finish(request, EINVAL);
-  Device* const device = devices_.usable(message->device_id);
+  Device* const device = session_.devices.usable(message->device_id);
   if (device == nullptr) return finish(request, ENOTCONN);
   using Handler = void (BrickMessages::*)(rtrs::ServerRequest&, Device&);
   static constexpr std::pair<wire::MessageType, Handler> kHandlers[] = {
@@ -254,8 +271,7 @@ void BrickMessages::map(rtrs::ServerRequest& request, Device& device) {
   if (request.data.size() < needs) return finish(request, EINVAL);
   if ((message->flags & wire::kMapWrite) != 0 && !device.lease.writable())
     return finish(request, EROFS);
-  std::shared_ptr<brick::BrickExposure> exposure;
-  if (surroundings_.exposure) exposure = surroundings_.exposure(request.session, message->path);
+  const auto exposure = paths_.find(request.session, message->path);
   Brick::MapOrder wanted;
   wanted.first = message->id >> kBrickBlockShift;
   wanted.count = message->count;

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "bridge/server/memory_paths.hpp"
+#include "bridge/server/brick/memory_paths.hpp"
 
 #include <cerrno>
+
+#include "bridge/server/surroundings.hpp"
+#include "rdma/server.hpp"
 
 namespace rnbd {
 
@@ -9,28 +12,30 @@ namespace rnbd {
 class MemoryPaths::Exposure final : public brick::BrickExposure,
                                     public std::enable_shared_from_this<Exposure> {
  public:
-  Exposure(const MemoryPaths& owner, rtrs::Reactor* reactor, rtrs::ServerSession& session,
+  Exposure(const Surroundings& surroundings, rtrs::ServerSession& session,
            const rtrs::wire::Uuid& path, rtrs::Regions& regions)
-      : owner_{owner}, reactor_{reactor}, session_{session}, path_{path}, regions_{&regions} {}
+      : surroundings_{surroundings}, session_{session}, path_{path}, regions_{&regions} {}
 
   /// Threads: the reactor.
   void close() { regions_ = nullptr; }
 
   void expose(std::span<std::byte> memory, std::uint32_t rights,
               std::function<void(int, std::uint32_t, std::uint64_t)> done) override {
-    owner_.later_(reactor_, [self = shared_from_this(), memory, rights, done = std::move(done)] {
-      self->expose_now(memory, rights, done);
-    });
+    surroundings_.run_later(reactor_,
+                            [self = shared_from_this(), memory, rights, done = std::move(done)] {
+                              self->expose_now(memory, rights, done);
+                            });
   }
   void retire(std::uint32_t key, std::uint64_t address, std::function<void()> done) override {
-    owner_.later_(reactor_, [self = shared_from_this(), key, address, done = std::move(done)] {
-      if (self->regions_ == nullptr) return done();
-      self->regions_->retire({address, key}, done);
-    });
+    surroundings_.run_later(reactor_,
+                            [self = shared_from_this(), key, address, done = std::move(done)] {
+                              if (self->regions_ == nullptr) return done();
+                              self->regions_->retire({address, key}, done);
+                            });
   }
   void end() override {
-    owner_.later_(reactor_, [self = shared_from_this()] {
-      if (self->regions_ != nullptr) self->owner_.end_(self->session_, self->path_);
+    surroundings_.run_later(reactor_, [self = shared_from_this()] {
+      if (self->regions_ != nullptr) rtrs::revoke_memory_path(self->session_, self->path_);
     });
   }
 
@@ -46,16 +51,16 @@ class MemoryPaths::Exposure final : public brick::BrickExposure,
     done(0, where->key, where->address);
   }
 
-  const MemoryPaths& owner_;
-  rtrs::Reactor* const reactor_;
+  const Surroundings& surroundings_;
   rtrs::ServerSession& session_;  ///< gone when regions_ is null
+  rtrs::Reactor* const reactor_ = rtrs::reactor_of(session_);
   const rtrs::wire::Uuid path_;
   rtrs::Regions* regions_;  ///< null: the path has ended; the reactor's
 };
 
-void MemoryPaths::up(rtrs::ServerSession& session, rtrs::Reactor* reactor,
-                     const rtrs::wire::Uuid& path, rtrs::Regions& regions) {
-  auto exposure = std::make_shared<Exposure>(*this, reactor, session, path, regions);
+void MemoryPaths::up(rtrs::ServerSession& session, const rtrs::wire::Uuid& path,
+                     rtrs::Regions& regions, const Surroundings& surroundings) {
+  auto exposure = std::make_shared<Exposure>(surroundings, session, path, regions);
   const std::lock_guard lock{mutex_};
   paths_[{&session, path}] = std::move(exposure);
 }
