@@ -27,77 +27,76 @@ void ClaimMessages::on_claim(rtrs::ServerRequest& request) {
   const Device* const device = session_.devices.usable(message->device_id);
   if (device == nullptr) return finish(request, ENOTCONN);
   wire::OpenRequest wanted{device->lease.mode(), 0, device->name};
-  const auto opening = std::make_shared<Opening>(
-      request, 0, std::move(wanted), OpenKind::anew, session_,
-      [this, claim = *message](const OpeningPtr& it, Opening::Result result) {
-        answer(it, claim, std::move(result));
-      });
-  claim(opening, *message);
+  const auto opening =
+      std::make_shared<Opening>(request, 0, std::move(wanted), OpenKind::anew, session_);
+  opening->routine = claim(*opening, *message);
 }
 
-/// Again and again, while another writer leaves.
-void ClaimMessages::claim(const OpeningPtr& opening, const wire::Claim& message) {
-  Device* const device = session_.devices.usable(message.device_id);
-  if (device == nullptr) {
-    opening->end();
-    return finish(opening->request, ENOTCONN);
-  }
-  const std::string& name = opening->name();
-  ExportCatalogue& catalogue = session_.catalogue;
-  const auto refuse = [&](Failure failure) {
-    answer(opening, message, tl::unexpected(std::move(failure)));
-  };
-  if (device->writes()) {
+/// The answer may end the session, so nothing of it is touched afterwards.
+Routine ClaimMessages::claim(Opening& opening, wire::Claim message) {
+  auto granted = co_await grant(opening, message);
+  steps_.end(opening, [&] { answer(opening, message, std::move(granted)); });
+}
+
+Task<ClaimMessages::Granted> ClaimMessages::grant(Opening& opening, const wire::Claim& message) {
+  const std::string& name = opening.name();
+  ReservationBook& book = session_.catalogue.reservations();
+  for (;;) {  // while other writers leave
+    const Device* const device = session_.devices.usable(message.device_id);
+    if (device == nullptr) co_return tl::unexpected(Failure{ENOTCONN, ""});
     // The client may have given the CLAIM of another user up, who had looked later.
-    if (device->claim && !catalogue.reservations().saw_as_much(message, *device->claim))
-      return refuse(refusal_of(name, ESTALE));
-    opening->end();
-    return describe(opening->request, *device, false);
+    if (device->writes() && device->claim && !book.saw_as_much(message, *device->claim))
+      co_return tl::unexpected(refusal_of(name, ESTALE));
+    if (device->writes()) co_return Granted{std::nullopt};
+    if (!device->lease.unclaimed()) co_return tl::unexpected(refusal_of(name, EROFS));
+    auto lease = book.claim(device->lease, message, session_.facts.uuid, device->name);
+    if (lease) {
+      auto reserved = co_await steps_.reserve(opening, std::move(*lease));
+      if (!reserved) co_return tl::unexpected(std::move(reserved.error()));
+      co_return Granted{std::move(*reserved)};
+    }
+    const WriterCount* const writers = device->lease.storage()->writers();
+    Failure refusal = refusal_of(name, lease.error());
+    if (refusal.error == EPERM) {
+      const auto room = co_await steps_.make_room(opening, writers);
+      if (room == OpeningSteps::Room::made) continue;
+      if (room == OpeningSteps::Room::late)
+        co_return tl::unexpected(OpeningSteps::too_late(opening));
+      refusal.text = in_quotes(name) + ": " + book.who_writes(writers);
+    }
+    co_return tl::unexpected(std::move(refusal));
   }
-  if (!device->lease.unclaimed()) return refuse(refusal_of(name, EROFS));
-  auto lease =
-      catalogue.reservations().claim(device->lease, message, session_.facts.uuid, device->name);
-  if (lease) return steps_.reserve(opening, std::move(*lease));
-  const WriterCount* const writers = device->lease.storage()->writers();
-  const bool retry =
-      lease.error() == EPERM &&
-      steps_.make_room(opening, writers, [this, opening, message] { claim(opening, message); });
-  if (retry) return;
-  Failure refusal = refusal_of(name, lease.error());
-  if (refusal.error == EPERM)
-    refusal.text = in_quotes(name) + ": " + catalogue.reservations().who_writes(writers);
-  refuse(std::move(refusal));
 }
 
-/// The answer may end the session, unless somebody else waits, so nothing of it is touched
-/// afterwards.
-void ClaimMessages::answer(const OpeningPtr& opening, const wire::Claim& message,
-                           Opening::Result result) {
-  opening->end();
-  rtrs::ServerRequest& request = opening->request;
-  if (opening->is_late()) {
-    session_.log.refusal(opening->name(), "refused to open " + result.error().text);
+void ClaimMessages::answer(const Opening& opening, const wire::Claim& message, Granted granted) {
+  rtrs::ServerRequest& request = opening.request;
+  if (opening.is_late()) {
+    session_.log.refusal(opening.name(), "refused to open " + granted.error().text);
     const auto& meters = session_.surroundings.meters;
-    if (meters != nullptr) meters->refused(result.error().error);
-    return finish(request, result.error().error);
+    if (meters != nullptr) meters->refused(granted.error().error);
+    return finish(request, granted.error().error);
   }
   Device* const device = session_.devices.usable(message.device_id);
   if (device == nullptr) return finish(request, ENOTCONN);
-  if (!result) {
-    const Failure failure = steps_.may_be_its_own(result.error().error)
-                                ? directory_hangs(opening->name())
-                                : std::move(result.error());
-    session_.log.refusal(opening->name(), "refused to let it write to " + failure.text);
+  if (!granted) {
+    const Failure failure = steps_.may_be_its_own(granted.error().error)
+                                ? directory_hangs(opening.name())
+                                : std::move(granted.error());
+    session_.log.refusal(opening.name(), "refused to let it write to " + failure.text);
     return finish(request, failure.error);
   }
-  device->claim = message;
-  if (result->granted()->by_record) device->claim->writer_serial = result->granted()->serial;
-  device->lease.take_over(std::move(*result));
-  device->writer_serial = session_.catalogue.reservations().writer_serial(device->lease);
-  session_.catalogue.reservations().name_writer(device->lease, session_.facts.in_words());
-  session_.log.say(rtrs::LogLevel::info, "device_claimed", device->name,
-                   "claimed " + in_quotes(device->name));
+  if (*granted) take_over(*device, message, std::move(**granted));
   describe(request, *device, false);
+}
+
+void ClaimMessages::take_over(Device& device, const wire::Claim& message, Lease lease) {
+  device.claim = message;
+  if (lease.granted()->by_record) device.claim->writer_serial = lease.granted()->serial;
+  device.lease.take_over(std::move(lease));
+  device.writer_serial = session_.catalogue.reservations().writer_serial(device.lease);
+  session_.catalogue.reservations().name_writer(device.lease, session_.facts.in_words());
+  session_.log.say(rtrs::LogLevel::info, "device_claimed", device.name,
+                   "claimed " + in_quotes(device.name));
 }
 
 void ClaimMessages::on_device_info(rtrs::ServerRequest& request) {

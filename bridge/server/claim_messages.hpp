@@ -25,8 +25,13 @@ class ClaimMessages {
   void on_device_info(rtrs::ServerRequest& request);
 
  private:
-  void claim(const OpeningPtr& opening, const wire::Claim& message);
-  void answer(const OpeningPtr& opening, const wire::Claim& message, Opening::Result result);
+  /// None: the device may be written already.
+  using Granted = tl::expected<std::optional<Lease>, Failure>;
+
+  Routine claim(Opening& opening, wire::Claim message);
+  Task<Granted> grant(Opening& opening, const wire::Claim& message);
+  void answer(const Opening& opening, const wire::Claim& message, Granted granted);
+  void take_over(Device& device, const wire::Claim& message, Lease lease);
   void describe(rtrs::ServerRequest& request, Device& device, bool in_use);
 
   const SessionParts& session_;

@@ -49,32 +49,59 @@ void OpenMessages::on_request(rtrs::ServerRequest& request) {
     return answer_with(request, number, *device);
   }
   if (session_.devices.full()) return refuse(request, number, EMFILE);
-  const ExportCatalogue& catalogue = session_.catalogue;
-  const Permission permission = catalogue.permission(name, session_.facts.user());
-  const bool named = catalogue.has(name);
-  const bool is_file = !named && catalogue.files().are_served();
-  const std::string referral = named ? "" : catalogue.referral_of(name);
   const OpenKind kind = kind_of(*wanted, number);
-  const auto opening = std::make_shared<Opening>(
-      request, number, std::move(*wanted), kind, session_,
-      [this](const OpeningPtr& it, Opening::Result result) { answer(it, std::move(result)); });
+  const auto opening =
+      std::make_shared<Opening>(request, number, std::move(*wanted), kind, session_);
   opening->access.unclaimed = session_.facts.claims &&
                               (opening->wanted.flags & wire::kOpenUnclaimed) != 0 &&
                               opening->wanted.mode == wire::AccessMode::read_write;
-  if (permission == Permission::none) return refuse_stranger(opening);
-  // The export has moved to another server. A file of that name here is a remnant.
-  if (!referral.empty()) return refuse_unseen(opening, refusal_of_referred(name, referral));
-  if (permission == Permission::read && opening->wanted.mode != wire::AccessMode::read_only) {
-    session_.log.audit_refusal(name, opening->wanted.mode, "not in rw", rtrs::LogLevel::info);
-    return refuse(request, number, EROFS);
+  opening->routine = open(*opening);
+}
+
+/// The answer may end the session, so nothing of it is touched afterwards.
+Routine OpenMessages::open(Opening& opening) {
+  auto found = co_await find(opening);
+  if (!found) {
+    answer(opening, std::move(found));
+  } else {
+    answer(opening, co_await steps_.reserve(opening, std::move(*found)));
   }
-  if (is_file && kind != OpenKind::again && has_its_share()) {
+}
+
+/// A lease of what has the name, for a user that may have it.
+Task<Opening::Result> OpenMessages::find(Opening& opening) {
+  const ExportCatalogue& catalogue = session_.catalogue;
+  const std::string& name = opening.name();
+  const wire::AccessMode mode = opening.wanted.mode;
+  const Permission permission = catalogue.permission(name, session_.facts.user());
+  const bool named = catalogue.has(name);
+  const bool is_file = !named && catalogue.files().are_served();
+  if (permission == Permission::none) {
+    session_.log.audit_refusal(name, mode,
+                               named ? "not in rw or ro" : "not in rw or ro of the search path",
+                               rtrs::LogLevel::warning);
+    // GCC 12 copies an argument in braces to the coroutine without its constructor.
+    const Failure nothing{ENOENT, ""};
+    co_return co_await look_in_vain(opening, nothing);
+  }
+  // The export has moved to another server. A file of that name here is a remnant.
+  const std::string referral = named ? "" : catalogue.referral_of(name);
+  if (!referral.empty()) {
+    const Failure moved = refusal_of_referred(name, referral);
+    co_return co_await look_in_vain(opening, moved);
+  }
+  if (permission == Permission::read && mode != wire::AccessMode::read_only) {
+    session_.log.audit_refusal(name, mode, "not in rw", rtrs::LogLevel::info);
+    co_return tl::unexpected(Failure{EROFS, ""});
+  }
+  if (is_file && opening.kind != OpenKind::again && has_its_share()) {
     session_.log.refusal(name, "refused to open " + in_quotes(name) +
                                    ": the last descriptors are for clients that have fewer files "
                                    "open (raise LimitNOFILE)");
-    return refuse(request, number, EMFILE);
+    co_return tl::unexpected(Failure{EMFILE, ""});
   }
-  is_file ? open_file(opening) : open_export(opening);
+  if (is_file) co_return co_await lease_file(opening);
+  co_return co_await lease_export(opening);
 }
 
 /// By command, so the rights say nothing of it.
@@ -95,95 +122,76 @@ bool OpenMessages::has_its_share() const {
   return static_cast<std::size_t>(open) >= kAlwaysFree && rtrs::are_descriptors_scarce();
 }
 
-// ---- An export ----------------------------------------------------------------------------------
-
-void OpenMessages::open_export(const OpeningPtr& opening) {
-  const ExportCatalogue& catalogue = session_.catalogue;
-  if (catalogue.is_stale(opening->name())) return renew_export(opening);
+Task<Opening::Result> OpenMessages::lease_export(Opening& opening) {
+  ExportCatalogue& catalogue = session_.catalogue;
+  const std::string& name = opening.name();
   // A client that comes again goes on with the size that it knows: its writes may wait for a flush
   // over the present connection.
-  const bool asks = opening->kind != OpenKind::again && catalogue.is_size_unsure(opening->name());
-  asks ? ask_size(opening) : lease_export(opening);
-}
-
-/// The size that is known has to do if the other server does not answer.
-void OpenMessages::ask_size(const OpeningPtr& opening) {
-  const auto ask = [known = opening.get()] { known->catalogue.ask_size(known->name()); };
-  steps_.work_for_a_moment(opening, OpenStep::renewing, opening->name(), ask,
-                           [this, opening] { lease_export(opening); });
-}
-
-/// The name may lead to another storage now.
-void OpenMessages::renew_export(const OpeningPtr& opening) {
-  const auto renew = [known = opening.get()] { known->catalogue.renew(known->name()); };
-  steps_.work(opening, OpenStep::renewing, opening->name(), renew, [this, opening] {
+  const bool asks = opening.kind != OpenKind::again && catalogue.is_size_unsure(name);
+  if (catalogue.is_stale(name)) {  // the name may lead to another storage now
+    const auto renew = [known = &opening] { known->catalogue.renew(known->name()); };
+    const auto renewed = co_await steps_.work(opening, OpenStep::renewing, name, renew);
+    if (!renewed) co_return tl::unexpected(renewed.error());
     session_.queues.retire_what_is_over();
-    lease_export(opening);
-  });
+  } else if (asks) {  // the size that is known has to do if the other server does not answer
+    const auto ask = [known = &opening] { known->catalogue.ask_size(known->name()); };
+    if (!co_await steps_.work_for_a_moment(opening, OpenStep::renewing, name, ask))
+      co_return tl::unexpected(OpeningSteps::too_late(opening));
+  }
+  for (;;) {  // while other writers leave
+    auto lease = catalogue.open_named(name, opening.access);
+    if (lease) co_return std::move(*lease);
+    Failure refusal = refusal_of(name, lease.error());
+    if (refusal.error == EPERM) {
+      const auto room = co_await steps_.make_room(opening, catalogue.writers(name));
+      if (room == OpeningSteps::Room::made) continue;
+      if (room == OpeningSteps::Room::late)
+        co_return tl::unexpected(OpeningSteps::too_late(opening));
+      refusal.text =
+          in_quotes(name) + ": " + catalogue.reservations().who_writes(catalogue.writers(name));
+    }
+    if (refusal.error == EBUSY || refusal.error == EAGAIN)
+      refusal.text = in_quotes(name) + ": " + catalogue.trouble_of(name);
+    co_return tl::unexpected(std::move(refusal));
+  }
 }
 
-/// Again and again, while another writer leaves.
-void OpenMessages::lease_export(const OpeningPtr& opening) {
-  const std::string& name = opening->name();
-  ExportCatalogue& catalogue = session_.catalogue;
-  auto lease = catalogue.open_named(name, opening->access);
-  if (lease) return steps_.reserve(opening, std::move(*lease));
-  const bool retry =
-      lease.error() == EPERM && steps_.make_room(opening, catalogue.writers(name),
-                                                 [this, opening] { lease_export(opening); });
-  if (retry) return;
-  Failure refusal = refusal_of(name, lease.error());
-  if (refusal.error == EBUSY || refusal.error == EAGAIN)
-    refusal.text = in_quotes(name) + ": " + catalogue.trouble_of(name);
-  if (refusal.error == EPERM)
-    refusal.text =
-        in_quotes(name) + ": " + catalogue.reservations().who_writes(catalogue.writers(name));
-  answer(opening, tl::unexpected(std::move(refusal)));
-}
-
-// ---- A file of the search path ------------------------------------------------------------------
-
-void OpenMessages::open_file(const OpeningPtr& opening) {
-  const SessionFacts& facts = session_.facts;
-  const std::string& owner = session_.catalogue.files().owner_for(facts.name, facts.identity);
-  const auto find = [known = opening.get(), owner] {
+/// A file of the search path.
+Task<Opening::Result> OpenMessages::lease_file(Opening& opening) {
+  const SearchedFiles& files = session_.catalogue.files();
+  const std::string owner = files.owner_for(session_.facts.name, session_.facts.identity);
+  const auto find = [known = &opening, owner] {
     known->file.emplace(known->catalogue.files().open(owner, known->name(), known->access));
   };
-  steps_.work(opening, OpenStep::finding,
-              session_.catalogue.files().line_of(owner, opening->name()), find,
-              [this, opening] { found(opening); });
-}
-
-void OpenMessages::found(const OpeningPtr& opening) {
-  auto file = *std::exchange(opening->file, std::nullopt);
-  if (file) return steps_.reserve(opening, std::move(*file));
-  const Refusal& refusal = file.error();
-  const bool retry =
-      refusal.error == EPERM &&
-      steps_.make_room(opening, refusal.writers, [this, opening] { open_file(opening); });
-  if (!retry) answer(opening, tl::unexpected(Failure{refusal}));
-}
-
-void OpenMessages::refuse_stranger(const OpeningPtr& opening) {
-  session_.log.audit_refusal(opening->name(), opening->wanted.mode,
-                             session_.catalogue.has(opening->name())
-                                 ? "not in rw or ro"
-                                 : "not in rw or ro of the search path",
-                             rtrs::LogLevel::warning);
-  refuse_unseen(opening, {ENOENT, ""});
+  for (;;) {  // while other writers leave
+    const auto looked = co_await steps_.work(opening, OpenStep::finding,
+                                             files.line_of(owner, opening.name()), find);
+    if (!looked) co_return tl::unexpected(looked.error());
+    auto file = *std::exchange(opening.file, std::nullopt);
+    if (file) co_return std::move(*file);
+    if (file.error().error == EPERM) {
+      const auto room = co_await steps_.make_room(opening, file.error().writers);
+      if (room == OpeningSteps::Room::made) continue;
+      if (room == OpeningSteps::Room::late)
+        co_return tl::unexpected(OpeningSteps::too_late(opening));
+    }
+    co_return tl::unexpected(Failure{file.error()});
+  }
 }
 
 /// As if there were no such export, and not sooner than if there were none.
-void OpenMessages::refuse_unseen(const OpeningPtr& opening, const Failure& failure) {
-  const SessionFacts& facts = session_.facts;
-  ExportCatalogue& catalogue = session_.catalogue;
-  if (!catalogue.files().are_served()) return answer(opening, tl::unexpected(failure));
-  const std::string& owner = catalogue.files().owner_for(facts.name, facts.identity);
-  const auto look = [known = opening.get(), owner] {
-    known->catalogue.files().look_in_vain(owner, known->name());
-  };
-  steps_.work(opening, OpenStep::finding, catalogue.files().line_of(owner, opening->name()), look,
-              [this, opening, failure] { answer(opening, tl::unexpected(failure)); });
+Task<Opening::Result> OpenMessages::look_in_vain(Opening& opening, const Failure& refusal) {
+  const SearchedFiles& files = session_.catalogue.files();
+  if (files.are_served()) {
+    const std::string owner = files.owner_for(session_.facts.name, session_.facts.identity);
+    const auto look = [known = &opening, owner] {
+      known->catalogue.files().look_in_vain(owner, known->name());
+    };
+    const auto looked = co_await steps_.work(opening, OpenStep::finding,
+                                             files.line_of(owner, opening.name()), look);
+    if (!looked) co_return tl::unexpected(looked.error());
+  }
+  co_return tl::unexpected(refusal);
 }
 
 // ---- The result ---------------------------------------------------------------------------------
@@ -202,11 +210,14 @@ int OpenMessages::withdrawn_meanwhile(const std::string& name, wire::AccessMode 
 
 /// The answer may end the session, unless somebody else waits, so nothing of it is touched
 /// afterwards.
-void OpenMessages::answer(const OpeningPtr& opening, Opening::Result result) {
-  opening->end();
-  rtrs::ServerRequest& request = opening->request;
-  const std::uint32_t number = opening->number;
-  const std::string& name = opening->name();
+void OpenMessages::answer(Opening& opening, Opening::Result result) {
+  steps_.end(opening, [&] { answer_now(opening, std::move(result)); });
+}
+
+void OpenMessages::answer_now(const Opening& opening, Opening::Result result) {
+  rtrs::ServerRequest& request = opening.request;
+  const std::uint32_t number = opening.number;
+  const std::string& name = opening.name();
   SessionLog& log = session_.log;
   if (int error = session_.numbers.verdict(number, name)) return finish(request, error);
   // Another OPEN of the same name may have finished while this one waited. It may be a copy of this
@@ -235,17 +246,17 @@ void OpenMessages::answer(const OpeningPtr& opening, Opening::Result result) {
   answer_with(request, number, device);
 }
 
-Device& OpenMessages::add(const OpeningPtr& opening, Lease lease, BackendQueue& queue) {
+Device& OpenMessages::add(const Opening& opening, Lease lease, BackendQueue& queue) {
   ExportCatalogue& catalogue = session_.catalogue;
-  const std::string& name = opening->name();
+  const std::string& name = opening.name();
   Device& device = session_.devices.add(std::make_unique<Device>(
-      name, std::move(lease), queue, session_.surroundings.meter(name, opening->reactor),
-      ThrottleFlow{opening->reactor}));
+      name, std::move(lease), queue, session_.surroundings.meter(name, opening.reactor),
+      ThrottleFlow{opening.reactor}));
   device.throttle = in_force(catalogue.throttle_of(name), session_.surroundings);
-  device.open_number = opening->number;
+  device.open_number = opening.number;
   device.writer_serial = catalogue.reservations().writer_serial(device.lease);
   for (const auto& annex : device.lease.storage()->annexes())
-    annex->attach(device, session_.surroundings, opening->reactor);
+    annex->attach(device, session_.surroundings, opening.reactor);
   catalogue.reservations().name_writer(device.lease, session_.facts.in_words());
   return device;
 }

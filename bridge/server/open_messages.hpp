@@ -25,19 +25,17 @@ class OpenMessages {
   void on_request(rtrs::ServerRequest& request);
 
  private:
-  void open_export(const OpeningPtr& opening);
-  void renew_export(const OpeningPtr& opening);
-  void ask_size(const OpeningPtr& opening);
-  void lease_export(const OpeningPtr& opening);
-  void open_file(const OpeningPtr& opening);
-  void found(const OpeningPtr& opening);
-  void refuse_stranger(const OpeningPtr& opening);
-  void refuse_unseen(const OpeningPtr& opening, const Failure& failure);
-  void answer(const OpeningPtr& opening, Opening::Result result);
+  Routine open(Opening& opening);
+  Task<Opening::Result> find(Opening& opening);
+  Task<Opening::Result> lease_export(Opening& opening);
+  Task<Opening::Result> lease_file(Opening& opening);
+  Task<Opening::Result> look_in_vain(Opening& opening, const Failure& refusal);
+  void answer(Opening& opening, Opening::Result result);
+  void answer_now(const Opening& opening, Opening::Result result);
   bool has_its_share() const;
   bool is_out(const std::string& name, wire::AccessMode mode);
   int withdrawn_meanwhile(const std::string& name, wire::AccessMode mode);
-  Device& add(const OpeningPtr& opening, Lease lease, BackendQueue& queue);
+  Device& add(const Opening& opening, Lease lease, BackendQueue& queue);
   void report(const Device& device);
   void answer_with(rtrs::ServerRequest& request, std::uint32_t number, Device& device);
   void refuse(rtrs::ServerRequest& request, std::uint32_t number, int error);

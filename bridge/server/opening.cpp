@@ -77,12 +77,11 @@ void record_leaving(ExportCatalogue& catalogue, const Surroundings& surroundings
 }
 
 Opening::Opening(rtrs::ServerRequest& open, std::uint32_t open_number, wire::OpenRequest what,
-                 OpenKind how, const SessionParts& session, Answer answer_it)
+                 OpenKind how, const SessionParts& session)
     : request{open},
       number{open_number},
       wanted{std::move(what)},
       kind{how},
-      answer{std::move(answer_it)},
       access{wanted.mode, how == OpenKind::again ? session.facts.uuid : wire::Uuid{}},
       catalogue{session.catalogue},
       surroundings{session.surroundings},

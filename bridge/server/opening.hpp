@@ -4,7 +4,6 @@
 
 #include <atomic>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -15,26 +14,25 @@
 #include "bridge/server/open_step.hpp"
 #include "bridge/server/session_parts.hpp"
 #include "bridge/server/surroundings.hpp"
+#include "bridge/server/task.hpp"
 #include "rdma/core/server/request.hpp"
 
 namespace rnbd {
 
-/// Shared by the session, the thread that does the work and the timer. Once it is late, its request
-/// has been answered and the session may be gone. Then the work's callback calls let_go(), and
-/// touches nothing else.
+/// Shared by the thread that does the work, the timer, and others that its routine waits for. Once
+/// it is late, its request has been answered and the session may be gone. Then the work's callback
+/// calls let_go(), and touches nothing else.
 ///
 /// Threads: the session's reactor; is_late() any. The results belong to the working thread until it
 ///          is done.
-class Opening {
+class Opening : public std::enable_shared_from_this<Opening> {
  public:
   using Result = tl::expected<Lease, Failure>;
-  /// Answers the request. The session may end with it.
-  using Answer = std::function<void(const std::shared_ptr<Opening>& opening, Result result)>;
   /// The next attempt to get other writers out of the way.
   enum class Remedy : std::uint8_t { end_idle_sessions, wait_for_leaver };
 
   Opening(rtrs::ServerRequest& open, std::uint32_t open_number, wire::OpenRequest what,
-          OpenKind how, const SessionParts& session, Answer answer_it);
+          OpenKind how, const SessionParts& session);
 
   const std::string& name() const { return wanted.device_name; }
   OpenStep step() const { return step_.load(); }
@@ -43,6 +41,8 @@ class Opening {
   void enter(OpenStep next);
   /// It is answered, and its time is not limited any more. One that is late stays so.
   void end();
+  /// Goes on with the routine, if it still waits, from the reactor's event loop.
+  void go_on() { is_late() ? let_go() : event.wake(); }
   /// Releases results that came too late. The client has not used them, so an earlier reservation
   /// of its own stays, as if it had been cut off.
   void let_go();
@@ -51,12 +51,12 @@ class Opening {
   const std::uint32_t number;  ///< of the OPEN; 0: it has none
   const wire::OpenRequest wanted;
   const OpenKind kind;
-  const Answer answer;
   Access access;
   ExportCatalogue& catalogue;
   const Surroundings& surroundings;
   rtrs::Reactor* const reactor;
 
+  Wakeup event;                 ///< awaited by the routine
   std::shared_ptr<void> timer;  ///< limits its time
   std::string line;             ///< OpenLines
   Remedy remedy = Remedy::end_idle_sessions;
@@ -67,12 +67,12 @@ class Opening {
   std::optional<tl::expected<Lease, Refusal>> file;  ///< result
   std::optional<Lease> lease;                        ///< for which the reservation is taken
   tl::expected<void, Failure> reservation;           ///< result
+  bool holds_others = false;                         ///< its reservation has begun: MessageOrder
+  Routine routine;                                   ///< its steps, and the answer
 
  private:
   std::atomic<OpenStep> step_{OpenStep::judging};
 };
-
-using OpeningPtr = std::shared_ptr<Opening>;
 
 /// Why a device is not opened, or not claimed.
 Failure refusal_of(const std::string& name, int error);

@@ -34,122 +34,112 @@ Failure still_closing(const std::string& name) {
 
 }  // namespace
 
-void OpeningSteps::work(const OpeningPtr& opening, OpenStep step, std::string line,
-                        std::function<void()> work, std::function<void()> then) {
-  limit(opening);
-  opening->enter(step);
-  opening->line = std::move(line);
-  const auto in_line = [opening, work = std::move(work)] {
-    // A late one may have waited for another one.
-    if (!opening->is_late()) opening->lacks = attempt(work);
-    opening->catalogue.lines().end(opening->line);
-  };
-  const auto afterwards = [this, opening, then = std::move(then)] {
-    if (opening->is_late()) return opening->let_go();
-    if (!reserves(opening->step())) opening->enter(OpenStep::judging);
-    opening->lacks == 0 ? then() : give_up(opening);
-  };
-  const auto start = [opening, step, in_line, afterwards] {
-    const Surroundings& where = opening->surroundings;
-    const int lacks = attempt([&] {
-      step == OpenStep::recording ? where.run_recording(opening->reactor, in_line, afterwards)
-                                  : where.run_blocking(opening->reactor, in_line, afterwards);
-    });
-    if (lacks != 0) opening->catalogue.lines().end(opening->line);  // its time will be over
-  };
-  if (session_.catalogue.lines().begin(opening->line, opening.get(), start)) return;
-  if (!reserves(step)) {
-    return opening->answer(opening, tl::unexpected(file_hangs(opening->name())));
-  }
-  opening->lease.reset();
-  end_reservation(opening, tl::unexpected(directory_hangs(opening->name())));
+// ---- Work on another thread
+// ----------------------------------------------------------------------
+
+Failure OpeningSteps::too_late(const Opening& opening) {
+  return opening.holds_others ? directory_hangs(opening.name()) : file_hangs(opening.name());
 }
 
-void OpeningSteps::work_for_a_moment(const OpeningPtr& opening, OpenStep step, std::string line,
-                                     std::function<void()> work, std::function<void()> then) {
+Task<tl::expected<void, Failure>> OpeningSteps::work(Opening& opening, OpenStep step,
+                                                     std::string line, std::function<void()> work) {
+  limit(opening);
+  opening.enter(step);
+  opening.line = std::move(line);
+  if (!begin_work(opening, std::move(work))) {
+    opening.lease.reset();
+    co_return tl::unexpected(too_late(opening));
+  }
+  co_await opening.event;
+  if (opening.is_late()) co_return tl::unexpected(too_late(opening));
+  if (!reserves(step)) opening.enter(OpenStep::judging);
+  if (opening.lacks == 0) co_return tl::expected<void, Failure>{};
+  opening.let_go();
+  co_return tl::unexpected(server_lacks(opening.name(), opening.lacks));
+}
+
+/// False: the line hangs, and nothing happens. The opening goes on afterwards.
+bool OpeningSteps::begin_work(Opening& opening, std::function<void()> work) {
+  const auto in_line = [self = opening.shared_from_this(), work = std::move(work)] {
+    // A late one may have waited for another one.
+    if (!self->is_late()) self->lacks = attempt(work);
+    self->catalogue.lines().end(self->line);
+  };
+  const auto start = [self = opening.shared_from_this(), in_line] {
+    const Surroundings& where = self->surroundings;
+    const auto afterwards = [self] { self->go_on(); };
+    const int lacks = attempt([&] {
+      reserves(self->step()) ? where.run_recording(self->reactor, in_line, afterwards)
+                             : where.run_blocking(self->reactor, in_line, afterwards);
+    });
+    if (lacks != 0) self->catalogue.lines().end(self->line);  // its time will be over
+  };
+  return session_.catalogue.lines().begin(opening.line, &opening, start);
+}
+
+Task<bool> OpeningSteps::work_for_a_moment(Opening& opening, OpenStep step, std::string line,
+                                           std::function<void()> work) {
   constexpr auto kMoment = std::chrono::seconds{3};
   limit(opening);
-  opening->enter(step);
+  opening.enter(step);
   const auto waits = std::make_shared<bool>(true);  // the reactor's
-  const auto go_on = [opening, waits, then = std::move(then)] {
-    if (!std::exchange(*waits, false)) return;
-    opening->wait.reset();
-    if (opening->is_late()) return opening->let_go();
-    opening->enter(OpenStep::judging);
-    then();
+  const auto go_on = [self = opening.shared_from_this(), waits] {
+    if (std::exchange(*waits, false)) self->go_on();
   };
-  const Surroundings& surroundings = session_.surroundings;
   OpenLines& lines = session_.catalogue.lines();
-  if (surroundings.after) {
-    opening->wait = surroundings.after(opening->reactor, kMoment, [&lines, line, waits, go_on] {
+  if (session_.surroundings.after) {
+    const auto give_up = [&lines, line, waits, go_on] {
       lines.give_up(line, waits.get());
       go_on();
-    });
+    };
+    opening.wait = session_.surroundings.after(opening.reactor, kMoment, give_up);
   }
   const auto in_line = [&lines, line, work = std::move(work), waits] {
     attempt(work);
     lines.end(line);
   };
-  const auto start = [opening, &lines, line, in_line, go_on] {
-    const Surroundings& where = opening->surroundings;
-    const int lacks = attempt([&] { where.run_blocking(opening->reactor, in_line, go_on); });
+  const auto start = [self = opening.shared_from_this(), &lines, line, in_line, go_on] {
+    const Surroundings& where = self->surroundings;
+    const int lacks = attempt([&] { where.run_blocking(self->reactor, in_line, go_on); });
     if (lacks != 0) lines.end(line);  // the moment will be over
   };
-  if (!lines.begin(line, waits.get(), start)) go_on();
-}
-
-/// The results of the work, if there are any, are not to be trusted.
-void OpeningSteps::give_up(const OpeningPtr& opening) {
-  const bool reserved = reserves(opening->step());
-  auto refusal = tl::unexpected(server_lacks(opening->name(), opening->lacks));
-  opening->let_go();
-  if (reserved) return end_reservation(opening, std::move(refusal));
-  opening->answer(opening, std::move(refusal));
+  if (lines.begin(line, waits.get(), start)) co_await opening.event;
+  *waits = false;
+  if (opening.is_late()) co_return false;
+  opening.wait.reset();
+  opening.enter(OpenStep::judging);
+  co_return true;
 }
 
 // ---- Other writers ------------------------------------------------------------------------------
 
-bool OpeningSteps::make_room(const OpeningPtr& opening, const WriterCount* storage,
-                             std::function<void()> again) {
-  if (opening->kind == OpenKind::again) return false;
-  const Surroundings& surroundings = session_.surroundings;
-  if (!surroundings.reclaim || opening->remedy == Opening::Remedy::wait_for_leaver) {
-    return wait_for_leaver(opening, std::move(again));
-  }
-  opening->remedy = Opening::Remedy::wait_for_leaver;
-  enter_room(*opening);
-  const std::string reason = session_.facts.in_words() + " wants to write to " +
-                             in_quotes(opening->name()) + ", which it has open";
-  surroundings.reclaim(opening->reactor, storage, reason,
-                       [opening, again = std::move(again)] { leave_room(*opening, again); });
-  return true;
-}
-
-/// Waits a moment, because a writer may be about to leave: its machine has closed the disk, and the
-/// CLOSE is under way.
-bool OpeningSteps::wait_for_leaver(const OpeningPtr& opening, std::function<void()> again) {
+/// The leaver: a writer's machine has closed the disk, and the CLOSE is under way. An opening that
+/// has its lease writes beside the others.
+Task<OpeningSteps::Room> OpeningSteps::make_room(Opening& opening, const WriterCount* storage) {
   constexpr unsigned kMostWaits = 20;
   constexpr auto kWait = std::chrono::milliseconds{50};
+  if (opening.kind == OpenKind::again) co_return Room::none;
   const Surroundings& surroundings = session_.surroundings;
-  if (!surroundings.after || opening->waits == kMostWaits || may_be_its_own(EPERM)) return false;
-  ++opening->waits;
-  enter_room(*opening);
-  opening->wait = surroundings.after(opening->reactor, kWait, [opening, again = std::move(again)] {
-    opening->remedy = Opening::Remedy::end_idle_sessions;
-    leave_room(*opening, again);
-  });
-  return true;
-}
-
-/// One that has its lease writes beside the others.
-void OpeningSteps::enter_room(Opening& opening) {
-  opening.enter(opening.lease ? OpenStep::joining : OpenStep::making_room);
-}
-
-void OpeningSteps::leave_room(Opening& opening, const std::function<void()>& again) {
-  if (opening.is_late()) return opening.let_go();
-  if (opening.step() == OpenStep::making_room) opening.enter(OpenStep::judging);
-  again();
+  const OpenStep step = opening.lease ? OpenStep::joining : OpenStep::making_room;
+  const auto go_on = [self = opening.shared_from_this()] { self->go_on(); };
+  if (surroundings.reclaim && opening.remedy == Opening::Remedy::end_idle_sessions) {
+    opening.remedy = Opening::Remedy::wait_for_leaver;
+    opening.enter(step);
+    const std::string reason = session_.facts.in_words() + " wants to write to " +
+                               in_quotes(opening.name()) + ", which it has open";
+    surroundings.reclaim(opening.reactor, storage, reason, go_on);
+  } else {
+    if (!surroundings.after || opening.waits == kMostWaits || may_be_its_own(EPERM))
+      co_return Room::none;
+    ++opening.waits;
+    opening.remedy = Opening::Remedy::end_idle_sessions;
+    opening.enter(step);
+    opening.wait = surroundings.after(opening.reactor, kWait, go_on);
+  }
+  co_await opening.event;
+  if (opening.is_late()) co_return Room::late;
+  if (step == OpenStep::making_room) opening.enter(OpenStep::judging);
+  co_return Room::made;
 }
 
 bool OpeningSteps::may_be_its_own(int error) const {
@@ -158,47 +148,40 @@ bool OpeningSteps::may_be_its_own(int error) const {
 
 // ---- The reservation ----------------------------------------------------------------------------
 
-void OpeningSteps::reserve(const OpeningPtr& opening, Lease lease) {
-  if (int error = session_.numbers.verdict(opening->number, opening->name())) {
-    opening->end();
-    return finish(opening->request, error);
-  }
-  const std::string closed = lease.storage()->closed_to(session_.facts.features, opening->name());
-  if (!closed.empty() && opening->kind != OpenKind::again) {
-    return opening->answer(
-        opening, tl::unexpected(Failure{EPERM, in_quotes(opening->name()) + ": " + closed}));
-  }
-  if (lease.writable() && is_closing(lease.storage()->writers())) {
-    return opening->answer(opening, tl::unexpected(still_closing(opening->name())));
-  }
-  if (session_.catalogue.reservations().rejoin(lease, session_.facts.uuid, opening->kind)) {
-    return opening->answer(opening, std::move(lease));
-  }
-  limit(opening);
-  opening->lease.emplace(std::move(lease));
-  session_.order.begin_reservation();
-  opening->remedy = Opening::Remedy::end_idle_sessions;
-  const bool migrates = opening->lease->mode() == wire::AccessMode::migration;
-  const WriterCount* const writers = opening->lease->storage()->writers();
-  if (migrates && make_room(opening, writers, [this, opening] { record(opening); })) return;
-  record(opening);
-}
+Task<Opening::Result> OpeningSteps::reserve(Opening& opening, Lease lease) {
+  const std::string& name = opening.name();
+  if (const int error = session_.numbers.verdict(opening.number, name))
+    co_return tl::unexpected(Failure{error, ""});
+  const std::string closed = lease.storage()->closed_to(session_.facts.features, name);
+  if (!closed.empty() && opening.kind != OpenKind::again)
+    co_return tl::unexpected(Failure{EPERM, in_quotes(name) + ": " + closed});
+  if (lease.writable() && is_closing(lease.storage()->writers()))
+    co_return tl::unexpected(still_closing(name));
+  ReservationBook& book = session_.catalogue.reservations();
+  if (book.rejoin(lease, session_.facts.uuid, opening.kind)) co_return std::move(lease);
 
-void OpeningSteps::record(const OpeningPtr& opening) {
-  const auto save = [known = opening.get(), uuid = session_.facts.uuid] {
+  limit(opening);
+  session_.order.begin_reservation();
+  opening.holds_others = true;
+  opening.lease.emplace(std::move(lease));
+  opening.remedy = Opening::Remedy::end_idle_sessions;
+  if (opening.lease->mode() == wire::AccessMode::migration) {
+    const Room room = co_await make_room(opening, opening.lease->storage()->writers());
+    if (room == Room::late) co_return tl::unexpected(too_late(opening));
+  }
+  const auto save = [known = &opening, uuid = session_.facts.uuid] {
     known->reservation = known->catalogue.reservations().reserve(*known->lease, uuid, known->kind);
   };
-  const auto then = [this, opening] {
-    Lease lease = std::move(*std::exchange(opening->lease, std::nullopt));
-    if (opening->reservation) return end_reservation(opening, std::move(lease));
-    end_reservation(opening,
-                    tl::unexpected(unreserved(opening->name(), opening->reservation.error())));
-  };
-  work(opening, OpenStep::recording, kReservations, save, then);
+  const auto saved = co_await work(opening, OpenStep::recording, kReservations, save);
+  if (!saved) co_return tl::unexpected(saved.error());
+  Lease reserved = std::move(*std::exchange(opening.lease, std::nullopt));
+  if (!opening.reservation) co_return tl::unexpected(unreserved(name, opening.reservation.error()));
+  co_return std::move(reserved);
 }
 
-void OpeningSteps::end_reservation(const OpeningPtr& opening, Opening::Result result) {
-  session_.order.end_reservation([&] { opening->answer(opening, std::move(result)); });
+void OpeningSteps::end(Opening& opening, const std::function<void()>& answer) {
+  opening.end();
+  opening.holds_others ? session_.order.end_reservation(answer) : answer();
 }
 
 bool OpeningSteps::is_closing(const WriterCount* storage) const {
@@ -212,24 +195,22 @@ bool OpeningSteps::is_closing(const WriterCount* storage) const {
 
 /// From now on, for all that is done for it. Until it is over the session outlives it, because its
 /// request is not finished.
-void OpeningSteps::limit(const OpeningPtr& opening) {
-  if (!session_.surroundings.after || opening->timer != nullptr) return;
-  const std::weak_ptr<Opening> known = opening;
-  opening->timer =
-      session_.surroundings.after(opening->reactor, session_.facts.open_timeout, [this, known] {
-        const OpeningPtr late = known.lock();
-        if (late != nullptr && !is_end(late->step())) abandon(late);
+void OpeningSteps::limit(Opening& opening) {
+  if (!session_.surroundings.after || opening.timer != nullptr) return;
+  const std::weak_ptr<Opening> known = opening.weak_from_this();
+  opening.timer =
+      session_.surroundings.after(opening.reactor, session_.facts.open_timeout, [this, known] {
+        const auto late = known.lock();
+        if (late != nullptr && !is_end(late->step())) abandon(*late);
       });
 }
 
 /// The client may ask again, and its other devices go on. The hanging work ends some day and opens
 /// nothing.
-void OpeningSteps::abandon(const OpeningPtr& opening) {
-  const bool reserved = reserves(opening->step());
-  opening->enter(OpenStep::late);
-  if (session_.catalogue.lines().give_up(opening->line, opening.get())) opening->let_go();
-  if (reserved) return end_reservation(opening, tl::unexpected(directory_hangs(opening->name())));
-  opening->answer(opening, tl::unexpected(file_hangs(opening->name())));
+void OpeningSteps::abandon(Opening& opening) {
+  opening.enter(OpenStep::late);
+  if (session_.catalogue.lines().give_up(opening.line, &opening)) opening.let_go();
+  opening.event.wake();
 }
 
 }  // namespace rnbd

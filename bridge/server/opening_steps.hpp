@@ -11,45 +11,48 @@
 
 namespace rnbd {
 
-/// Work on another thread, other writers in the way, and the reservation. OpenStep has the states.
-/// At the end of each it calls the opening's `answer`, or the function that it was given. An
-/// opening keeps its session until it is over.
+/// Work on another thread, other writers in the way, and the reservation; OpenStep has the states.
+/// An opening keeps its session until it is answered.
 ///
 /// Threads: the reactor of the session.
 class OpeningSteps {
  public:
+  using Result = Opening::Result;
+  /// Other writers: the next attempt may succeed, there is nobody to ask, or the opening is late.
+  enum class Room : std::uint8_t { made, none, late };
+
   explicit OpeningSteps(const SessionParts& session) : session_{session} {}
 
-  /// Runs `work`, which may hang, on another thread, behind other work of this line. Then runs
-  /// `then`, unless the opening is late. Refuses the opening if the line hangs, or
-  /// with the errno of an exception of `work`.
-  void work(const OpeningPtr& opening, OpenStep step, std::string line, std::function<void()> work,
-            std::function<void()> then);
-  /// The same for work that is of use, but not needed: `then` runs after 3 s at the latest, also if
-  /// the line hangs, and whatever came of the work.
-  void work_for_a_moment(const OpeningPtr& opening, OpenStep step, std::string line,
-                         std::function<void()> work, std::function<void()> then);
+  /// Runs `work`, which may hang, on another thread, behind other work of this line.
+  ///
+  /// Errors: EAGAIN when the line hangs or the opening is late, or the errno of an exception of
+  ///         `work`. Its results are not to be trusted then.
+  Task<tl::expected<void, Failure>> work(Opening& opening, OpenStep step, std::string line,
+                                         std::function<void()> work);
+  /// The same for work that is of use, but not needed: it is awaited for 3 s at most, not at all if
+  /// the line hangs, and whatever came of it is good enough. False: the opening is late.
+  Task<bool> work_for_a_moment(Opening& opening, OpenStep step, std::string line,
+                               std::function<void()> work);
   /// Another session may write to the storage. Its client may be gone and return later. Ends such
-  /// sessions or waits for one that leaves, then calls `again`. False: there is no other session to
-  /// ask. A returning client takes no right from others, and may find that it must not write.
-  bool make_room(const OpeningPtr& opening, const WriterCount* storage,
-                 std::function<void()> again);
+  /// sessions, or waits for one that leaves. A returning client takes no right from others, and may
+  /// find that it must not write.
+  Task<Room> make_room(Opening& opening, const WriterCount* storage);
   /// Reserves before anything is written, but never beside an earlier reservation of the same
   /// device: its CLOSE, still in progress, would undo the next write. A session that migrates joins
   /// the present writers, but not one that was cut off.
-  void reserve(const OpeningPtr& opening, Lease lease);
+  Task<Result> reserve(Opening& opening, Lease lease);
+  /// Ends the opening with its answer. Then messages go on that its reservation has held up. The
+  /// session may end with the last answer.
+  void end(Opening& opening, const std::function<void()>& answer);
   /// A late OPEN may hold the right to write. That is no reason to lose a device.
   bool may_be_its_own(int error) const;
+  /// The refusal of an opening that has taken too long in this step.
+  static Failure too_late(const Opening& opening);
 
  private:
-  void limit(const OpeningPtr& opening);
-  void abandon(const OpeningPtr& opening);
-  void give_up(const OpeningPtr& opening);
-  bool wait_for_leaver(const OpeningPtr& opening, std::function<void()> again);
-  static void enter_room(Opening& opening);
-  static void leave_room(Opening& opening, const std::function<void()>& again);
-  void record(const OpeningPtr& opening);
-  void end_reservation(const OpeningPtr& opening, Opening::Result result);
+  void limit(Opening& opening);
+  void abandon(Opening& opening);
+  bool begin_work(Opening& opening, std::function<void()> work);
   bool is_closing(const WriterCount* storage) const;
 
   const SessionParts& session_;

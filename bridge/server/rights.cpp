@@ -62,7 +62,7 @@ rtrs::wire::Uuid number_of_user(const rtrs::wire::Uuid& session, std::string_vie
   if (user.empty() || session == rtrs::wire::Uuid{}) return session;
   boost::uuids::uuid space{};
   static_assert(sizeof(space) == sizeof(session));
-  std::memcpy(&space, &session, sizeof(space));
+  std::ranges::copy(session, space.begin());
   const auto made = boost::uuids::name_generator_sha1{space}(user.data(), user.size());
   rtrs::wire::Uuid number{};
   std::memcpy(&number, &made, sizeof(number));

@@ -9,9 +9,12 @@
 namespace rtrs::conformance::tcp_test {
 namespace {
 
-TEST_CASE_TEMPLATE_INVOKE(queue_pair_conformance, TcpWithDigests, TcpWithoutDigests, TcpWithPsk,
-                          TcpWithCertificates);
-TEST_CASE_TEMPLATE_INVOKE(regions_conformance, TcpWithDigests, TcpWithoutDigests, TcpWithPsk);
+TEST_CASE_TEMPLATE_INVOKE(queue_pair_conformance, TcpWithDigests, TcpWithoutDigests);
+TEST_CASE_TEMPLATE_INVOKE(regions_conformance, TcpWithDigests, TcpWithoutDigests);
+#if RNBDKIT_WITH_TLS
+TEST_CASE_TEMPLATE_INVOKE(queue_pair_conformance, TcpWithPsk, TcpWithCertificates);
+TEST_CASE_TEMPLATE_INVOKE(regions_conformance, TcpWithPsk);
+#endif
 
 using tcp::Digests;
 using tcp::FrameHeader;

@@ -141,7 +141,7 @@ tl::expected<std::unique_ptr<MemoryPath>, Failure> ClientDriver::open_memory_pat
     const PathAddress& address, const Interrupt& interrupt) {
   if ((limits_.features & wire::kFeatureMemoryPaths) == 0) {
     return tl::unexpected(Failure{
-        ENOTSUP, "the server has no memory paths (is it older, or does it export no brick?)"});
+        ENOTSUP, "the server has no memory paths (is it older, or built without them?)"});
   }
   if (!alive()) return tl::unexpected(Failure{EIO, failure()});
   ClientPathOptions path;

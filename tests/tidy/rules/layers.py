@@ -208,6 +208,35 @@ def one_definition(tree):
             yield f"{places[-1]}: {name} is also defined at {places[0]}"
 
 
+# Annexes: their words, and the paths of what is theirs. Beside that, the files that may name them:
+# lines of tables. The list may only become shorter.
+ANNEXES = {
+    "mirror": (re.compile(r"mirror|\bSeat\b", re.I), re.compile(r"mirror|member"), {
+        "bridge/client/annexes.cpp", "bridge/client/schemes.cpp", "bridge/ctl/annexes.cpp",
+        "bridge/daemon/server/annexes.cpp"}),
+    # librtrs has functions for bricks.
+    "brick": (re.compile(r"brick", re.I), re.compile(r"brick|^rdma/library/"), {
+        "bridge/backend/factory.cpp", "bridge/client/annexes.cpp", "bridge/ctl/annexes.cpp",
+        "bridge/daemon/server/annexes.cpp"}),
+}
+
+
+def annexes(tree):
+    """only lines of tables name an annex outside its own files"""
+    for name, (word, own, allowed) in ANNEXES.items():
+        named = set()
+        for path in tree.code():
+            if path.parts[0] not in TOP or own.search(str(path)):
+                continue
+            for number, line in enumerate(tree.read(path).splitlines(), 1):
+                if word.search(line):
+                    named.add(str(path))
+                    if str(path) not in allowed:
+                        yield f"{path}:{number}: this names {name}; let a table of annexes lead to it"
+        for path in sorted(allowed - named):
+            yield f"{path}:1: it names {name} no more; take it from ANNEXES in tests/tidy/rules/layers.py"
+
+
 # What both executors of ClientMachine define: they perform actions and report events. All else is
 # decided by the machine.
 PERFORMERS = {"allow", "attach", "close", "connect", "fail", "fail_overdue", "fail_writes", "feed",
@@ -291,6 +320,8 @@ RULES = {
         ("nbdkit-plugin/planted.cpp", '#include "bridge/nbd/front.hpp"\n'),
         ("bridge/client/planted.cpp", '#include "geometry.hpp"\n'),
     ],
+    annexes: [("bridge/server/planted.cpp", "// The mirror's rule.\n"),
+              ("rdma/core/planted.hpp", "class Brick;\n")],
     tests_included: [("bridge/client/planted.cpp", '#include "tests/fuzz/fuzz.hpp"\n')],
     planted_bugs: [("rdma/core/planted.cpp", "  if (PLANTED(lost)) return;\n"),
                    ("bridge/server/planted.hpp", "#define RNBD_PLANTED(name) false\n")],

@@ -5,7 +5,9 @@
 
 #include <filesystem>
 
+#if RNBDKIT_WITH_MIRROR
 #include "bridge/client/mirror/mirror_config.hpp"
+#endif
 #include "bridge/protocol/uuid.hpp"
 #include "rdma/wire/messages.hpp"
 
@@ -170,6 +172,7 @@ TEST_CASE("a command that reaches the server has the keys, each as one word of a
             .server_and_keys() == "rnbd://h:1234 auth-username=me auth-psk=/k");
 }
 
+#if RNBDKIT_WITH_MIRROR
 TEST_CASE("a mirror has its members and how it is used from the URI") {
   const ClientConfig config = good({{"uri", "rnbd-mirror+tcp://a,b:99/disk0?degraded=quorum"}});
   REQUIRE(config.find<rnbd::mirror::MirrorConfig>() != nullptr);
@@ -216,6 +219,7 @@ TEST_CASE("what does not go with a mirror is refused") {
   CHECK(mentions(wrong(uri + "?group=1"), "group="));
   CHECK(mentions(wrong("rnbd+tcp://a/disk0?read=near"), "only a mirror has that"));
 }
+#endif
 
 TEST_CASE("TLS may be asked for by keys, and checksums beside it") {
   const ClientConfig config = good({{"uri", "rnbd+tcp://storage/disk0"},

@@ -76,7 +76,6 @@ TEST_CASE("a referral says nothing that is for the client to say") {
                       {"rnbd+tcp://a", "device is missing"},
                       {"rnbd+tcp://a/", "device is missing"},
                       {"rnbds+tcp://root@a/b", "its own user"},
-                      {"rnbd-mirror+tcp://a,c/b", "several servers"},
                       {"rnbds+tcp://a/b?tls-psk-file=/etc/shadow", "uuid= and server-id="},
                       {"rnbds+tcp://a/b?tls-verify=off", "uuid= and server-id="},
                       {"rnbd+tcp://a/b?uuid=disk", "no UUID"},
@@ -90,6 +89,9 @@ TEST_CASE("a referral says nothing that is for the client to say") {
     REQUIRE_FALSE(uri.has_value());
     CHECK(mentions(uri.error(), row.says));
   }
+#if RNBDKIT_WITH_MIRROR
+  CHECK(mentions(parse_referral("rnbd-mirror+tcp://a,c/b").error(), "several servers"));
+#endif
 }
 
 }  // namespace

@@ -113,6 +113,7 @@ TEST_CASE("a host may be the GID of an RDMA port") {
   CHECK(mentions(complaint("rnbd://[gid:fe80::1%eth0]/disk0"), "not a GID"));
 }
 
+#if RNBDKIT_WITH_MIRROR
 TEST_CASE("a mirror is a list of servers, each with its paths") {
   const auto uri = *parse_device_uri("rnbd-mirror+tcp://a,b:99+10.0.0.2,[fd00::1]/disk0?read=near");
   CHECK(uri.device == "disk0");
@@ -143,6 +144,7 @@ TEST_CASE("a mirror with too few or doubled servers is refused") {
                  "2 to 16 servers, not 17"));
   CHECK(mentions(complaint("rnbds-mirror://a,b/x"), "RDMA does not encrypt"));
 }
+#endif
 
 TEST_CASE("a path has a destination, and a source and a port when they matter") {
   CHECK(*parse_path("10.0.0.2", TransportKind::tcp) ==

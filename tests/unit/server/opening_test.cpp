@@ -57,14 +57,49 @@ struct StepsWorld : World {
     facts.uuid = kMine;
   }
 
-  OpeningPtr begin(AccessMode mode = AccessMode::read_write, OpenKind kind = OpenKind::anew,
-                   std::uint32_t number = 1) {
+  std::shared_ptr<Opening> begin(AccessMode mode = AccessMode::read_write,
+                                 OpenKind kind = OpenKind::anew, std::uint32_t number = 1) {
     return std::make_shared<Opening>(call.request, number, wire::OpenRequest{mode, 0, "disk"}, kind,
-                                     parts, [this](const OpeningPtr& it, Opening::Result result) {
-                                       it->end();
-                                       errors.push_back(result ? 0 : result.error().error);
-                                       if (result) leases.push_back(std::move(*result));
-                                     });
+                                     parts);
+  }
+  template <class T, class Then>
+  static Routine await(Task<T> task, Then then) {
+    then(co_await std::move(task));
+  }
+  void end(Opening& opening, int error) {
+    steps.end(opening, [&] { errors.push_back(error); });
+  }
+  /// Awaits work, and ends the opening if nothing comes of it.
+  void work(Opening& opening, OpenStep step, std::function<void()> job, unsigned& judged) {
+    opening.routine = await(steps.work(opening, step, "line", std::move(job)),
+                            [this, &opening, &judged](const tl::expected<void, Failure>& done) {
+                              done ? void(++judged) : end(opening, done.error().error);
+                            });
+  }
+  void work_for_a_moment(Opening& opening, std::function<void()> job, unsigned& judged) {
+    opening.routine =
+        await(steps.work_for_a_moment(opening, OpenStep::renewing, "line", std::move(job)),
+              [&judged](bool in_time) { judged += in_time ? 1U : 0U; });
+  }
+  /// False: there is nobody to ask.
+  bool make_room(Opening& opening, unsigned& again) {
+    const auto refused = std::make_shared<bool>(false);
+    opening.routine = await(steps.make_room(opening, nullptr),
+                            [this, &opening, &again, refused](OpeningSteps::Room room) {
+                              *refused = room == OpeningSteps::Room::none;
+                              if (room == OpeningSteps::Room::made) ++again;
+                              if (room == OpeningSteps::Room::late)
+                                end(opening, OpeningSteps::too_late(opening).error);
+                            });
+    return !*refused;
+  }
+  void reserve(Opening& opening, Lease wanted) {
+    opening.routine =
+        await(steps.reserve(opening, std::move(wanted)), [this, &opening](Opening::Result result) {
+          const int error = result ? 0 : result.error().error;
+          if (result) leases.push_back(std::move(*result));
+          end(opening, error);
+        });
   }
   Lease lease(AccessMode mode = AccessMode::read_write) {
     auto found = catalogue.open_named("disk", mode);
@@ -142,8 +177,8 @@ TEST_CASE("opening: while a thread looks at a disk its time is limited, and nobo
   SUBCASE("for a file") {}
   SUBCASE("for an export") { step = OpenStep::renewing; }
   const auto look = [&] {
-    world.steps.work(
-        opening, step, "line", [&] { ++worked; }, [&] { ++judged; });
+    world.work(
+        *opening, step, [&] { ++worked; }, judged);
   };
   look();
   CHECK(opening->step() == step);
@@ -170,8 +205,8 @@ TEST_CASE("opening: while a thread looks at a disk its time is limited, and nobo
   SUBCASE("another one hangs there") {
     StepsWorld::fire(world.limits);
     const auto next = world.begin();
-    world.steps.work(
-        next, step, "line", [&] { ++worked; }, [&] { ++judged; });
+    world.work(
+        *next, step, [&] { ++worked; }, judged);
     CHECK(next->step() == OpenStep::over);
     CHECK(world.errors == std::vector{EAGAIN, EAGAIN});
     CHECK(next->timer == nullptr);
@@ -182,9 +217,9 @@ TEST_CASE("opening: work that is not needed is waited for only a moment") {
   StepsWorld world;
   const auto opening = world.begin();
   unsigned worked = 0, judged = 0;
-  const auto look = [&](const OpeningPtr& it) {
-    world.steps.work_for_a_moment(
-        it, OpenStep::renewing, "line", [&] { ++worked; }, [&] { ++judged; });
+  const auto look = [&](const std::shared_ptr<Opening>& it) {
+    world.work_for_a_moment(
+        *it, [&] { ++worked; }, judged);
   };
   look(opening);
   CHECK(opening->step() == OpenStep::renewing);
@@ -205,7 +240,8 @@ TEST_CASE("opening: work that is not needed is waited for only a moment") {
     world.run_jobs();
     CHECK(worked == 1);
     CHECK(judged == 2);
-    look(world.begin());
+    const auto last = world.begin();
+    look(last);
     world.run_jobs();
     CHECK(worked == 2);
     CHECK(judged == 3);
@@ -232,15 +268,15 @@ TEST_CASE("opening: what a thread cannot do for want of something is refused wit
   }
   const auto opening = world.begin();
   unsigned judged = 0;
-  const auto judge = [&] { ++judged; };
-  world.steps.work(opening, OpenStep::finding, "line", fails, judge);
+  world.work(*opening, OpenStep::finding, fails, judged);
   world.run_jobs();
   CHECK(opening->step() == OpenStep::over);
   CHECK(judged == 0);
   CHECK(world.errors == std::vector{error});
   // The next one finds the line free.
-  world.steps.work(
-      world.begin(), OpenStep::finding, "line", [] {}, judge);
+  const auto next = world.begin();
+  world.work(
+      *next, OpenStep::finding, [] {}, judged);
   world.run_jobs();
   CHECK(judged == 1);
 }
@@ -249,7 +285,7 @@ TEST_CASE("opening: idle writers are ended, then a leaver is awaited, in turn an
   StepsWorld world;
   const auto opening = world.begin();
   unsigned again = 0;
-  const auto ask = [&] { return world.steps.make_room(opening, nullptr, [&] { ++again; }); };
+  const auto ask = [&] { return world.make_room(*opening, again); };
   REQUIRE(ask());
   CHECK(opening->step() == OpenStep::making_room);
   CHECK(world.asked.size() == 1);
@@ -283,23 +319,24 @@ TEST_CASE("opening: idle writers are ended, then a leaver is awaited, in turn an
 TEST_CASE("opening: a client that comes again asks nobody to make room") {
   StepsWorld world;
   const auto opening = world.begin(AccessMode::read_write, OpenKind::again);
-  CHECK_FALSE(world.steps.make_room(opening, nullptr, [] {}));
+  unsigned again = 0;
+  CHECK_FALSE(world.make_room(*opening, again));
   CHECK(opening->step() == OpenStep::judging);
 }
 
 TEST_CASE("opening: room that comes too late is left to others") {
   StepsWorld world;
   const auto opening = world.begin();
-  world.steps.work(
-      opening, OpenStep::finding, "line", [] {}, [] {});
+  unsigned judged = 0, again = 0;
+  world.work(
+      *opening, OpenStep::finding, [] {}, judged);
   world.run_jobs();
-  bool again = false;
-  REQUIRE(world.steps.make_room(opening, nullptr, [&] { again = true; }));
+  REQUIRE(world.make_room(*opening, again));
   StepsWorld::fire(world.limits);
   CHECK(opening->step() == OpenStep::late);
   CHECK(world.errors == std::vector{EAGAIN});
   world.answer_idle();
-  CHECK_FALSE(again);
+  CHECK(again == 0);
   CHECK(world.errors.size() == 1);
 }
 
@@ -307,14 +344,14 @@ TEST_CASE("opening: a reader needs no reservation, and a writer has one before i
   StepsWorld world;
   SUBCASE("a reader") {
     const auto opening = world.begin(AccessMode::read_only);
-    world.steps.reserve(opening, world.lease(AccessMode::read_only));
+    world.reserve(*opening, world.lease(AccessMode::read_only));
     CHECK(opening->step() == OpenStep::over);
     CHECK(world.jobs.empty());
     CHECK(world.errors == std::vector{0});
   }
   SUBCASE("a writer") {
     const auto opening = world.begin();
-    world.steps.reserve(opening, world.lease());
+    world.reserve(*opening, world.lease());
     CHECK(opening->step() == OpenStep::recording);
     CHECK(world.holds());
     CHECK(world.limits.size() == 1);
@@ -327,10 +364,9 @@ TEST_CASE("opening: a reader needs no reservation, and a writer has one before i
   SUBCASE("a writer whose OPEN is settled meanwhile") {
     const auto opening = world.begin();
     world.numbers.settle(2);
-    world.steps.reserve(opening, world.lease());
+    world.reserve(*opening, world.lease());
     CHECK(opening->step() == OpenStep::over);
-    CHECK(world.call.error == ECANCELED);
-    CHECK(world.errors.empty());
+    CHECK(world.errors == std::vector{ECANCELED});
     CHECK_FALSE(world.holds());
   }
 }
@@ -338,7 +374,7 @@ TEST_CASE("opening: a reader needs no reservation, and a writer has one before i
 TEST_CASE("opening: a reservation that comes too late is given back, and the next ones go on") {
   StepsWorld world;
   const auto opening = world.begin();
-  world.steps.reserve(opening, world.lease());
+  world.reserve(*opening, world.lease());
   REQUIRE(world.holds());
   SUBCASE("before it is recorded") {
     StepsWorld::fire(world.limits);
@@ -362,7 +398,8 @@ TEST_CASE("opening: a reservation that comes too late is given back, and the nex
 TEST_CASE("opening: while the state directory hangs a reservation is refused at once") {
   StepsWorld world;
   world.add("other", 4096);
-  world.steps.reserve(world.begin(), world.lease());
+  const auto first = world.begin();
+  world.reserve(*first, world.lease());
   StepsWorld::fire(world.limits);
   REQUIRE(world.errors == std::vector{EAGAIN});
   CHECK(world.steps.may_be_its_own(EPERM));
@@ -370,7 +407,7 @@ TEST_CASE("opening: while the state directory hangs a reservation is refused at 
   const auto next = world.begin();
   auto other = world.catalogue.open_named("other", AccessMode::read_write);
   REQUIRE(other.has_value());
-  world.steps.reserve(next, std::move(*other));
+  world.reserve(*next, std::move(*other));
   CHECK(next->step() == OpenStep::over);
   CHECK_FALSE(next->lease.has_value());
   CHECK_FALSE(world.catalogue.writers("other")->anybody());
@@ -381,7 +418,7 @@ TEST_CASE("opening: while the state directory hangs a reservation is refused at 
 TEST_CASE("opening: a machine that migrates joins the writers after the idle ones are ended") {
   StepsWorld world;
   const auto opening = world.begin(AccessMode::migration);
-  world.steps.reserve(opening, world.lease(AccessMode::migration));
+  world.reserve(*opening, world.lease(AccessMode::migration));
   CHECK(opening->step() == OpenStep::joining);
   CHECK(world.asked.size() == 1);
   REQUIRE(world.holds());
