@@ -150,8 +150,8 @@ class DistantSize {
   virtual bool take(std::uint64_t size) = 0;
 };
 
-/// The abilities of one kind of storage that others do not have. Who knows the kind finds its class
-/// by dynamic_cast.
+/// The abilities of one kind of storage that others do not have. Code that knows the kind finds its
+/// class by dynamic_cast.
 class BackendExtension {
  public:
   virtual ~BackendExtension() = default;

@@ -55,7 +55,7 @@ tl::expected<void, std::string> open_metrics_door(const std::optional<MetricsAdd
 tl::expected<void, std::string> open_metrics_door(const std::string& address,
                                                   MetricsDoor::Page page, MetricsDoorPtr& door);
 
-/// A steady clock for Surroundings::clock. Units: nanoseconds.
+/// A steady clock for Services::clock. Units: nanoseconds.
 std::uint64_t metrics_clock();
 
 }  // namespace rnbd

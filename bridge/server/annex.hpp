@@ -23,7 +23,7 @@ namespace rnbd {
 
 struct Device;
 struct SessionParts;
-struct Surroundings;
+class Services;
 
 /// The part of an annex in one open device. The device owns it, and drops it before its lease.
 ///
@@ -52,7 +52,7 @@ class StorageAnnex {
   /// Puts a device of the storage under the rules of the annex, if there are any by now.
   ///
   /// Threads: the reactor of the device's session.
-  virtual void attach(Device& device, const Surroundings& surroundings, rtrs::Reactor* reactor) = 0;
+  virtual void attach(Device& device, const Services& services, rtrs::Reactor* reactor) = 0;
 };
 
 /// The part of an annex in one session. A request under way keeps the session.
@@ -81,8 +81,8 @@ class ServerAnnex {
   }
   /// Threads: the reactor of the session.
   virtual void on_memory_path_up(rtrs::ServerSession& session, const wire::Uuid& path,
-                                 rtrs::Regions& regions, const Surroundings& surroundings) {
-    (void)session, (void)path, (void)regions, (void)surroundings;
+                                 rtrs::Regions& regions, const Services& services) {
+    (void)session, (void)path, (void)regions, (void)services;
   }
   virtual void on_memory_path_down(rtrs::ServerSession& session, const wire::Uuid& path) {
     (void)session, (void)path;

@@ -13,39 +13,16 @@
 
 namespace rnbd {
 
-BlockServer::BlockServer(ExportCatalogue& catalogue, BlockServerLimits limits,
-                         Surroundings surroundings)
-    : catalogue_{catalogue}, limits_{limits}, surroundings_{std::move(surroundings)} {
-  surroundings_.visit = [this](rtrs::Reactor* reactor, rtrs::ServerSession* session,
-                               std::function<void(rtrs::ServerSession&)> work) {
-    surroundings_.run_later(reactor, [this, session, work = std::move(work)] {
-      if (is_known(session)) work(*session);
-    });
-  };
-  surroundings_.reclaim = [this](rtrs::Reactor* reactor, const WriterCount* storage,
-                                 const std::string& reason, std::function<void()> then) {
-    ask_writers(
-        reactor, storage,
-        [this, reason](rtrs::ServerSession& session) { return end_idle(session, reason); },
-        [then = std::move(then)](bool) { then(); });
-  };
-  surroundings_.survey = [this](rtrs::Reactor* reactor, const WriterCount* storage,
-                                std::function<void(bool)> then) {
-    ask_writers(
-        reactor, storage, [](rtrs::ServerSession& session) { return !rtrs::is_idle(session); },
-        std::move(then));
-  };
-  surroundings_.drain = [this](rtrs::Reactor* reactor, const WriterCount* storage,
-                               const Device* but, std::function<void()> then) {
-    drain(reactor, storage, but, std::move(then));
-  };
+BlockServer::BlockServer(ExportCatalogue& catalogue, BlockServerLimits limits, Services& services)
+    : catalogue_{catalogue}, limits_{limits}, services_{services} {
+  services_.sessions = this;
 }
 
-BlockServer::~BlockServer() = default;
+BlockServer::~BlockServer() { services_.sessions = nullptr; }
 
 QueueTable& BlockServer::queues_of(rtrs::Reactor* reactor) {
   std::unique_ptr<QueueTable>& table = queues_[reactor];
-  if (table == nullptr) table = std::make_unique<QueueTable>(reactor, catalogue_, surroundings_);
+  if (table == nullptr) table = std::make_unique<QueueTable>(reactor, catalogue_, services_);
   return *table;
 }
 
@@ -66,7 +43,7 @@ void* BlockServer::on_session_up(rtrs::ServerSession& session) {
   facts.throttle = std::make_shared<Throttle>(session_limits_);
   const std::lock_guard lock{mutex_};
   auto mine = std::make_unique<BlockSession>(std::move(facts), catalogue_,
-                                             queues_of(rtrs::reactor_of(session)), surroundings_);
+                                             queues_of(rtrs::reactor_of(session)), services_);
   return (sessions_[&session] = std::move(mine)).get();
 }
 
@@ -77,7 +54,7 @@ void BlockServer::on_request(rtrs::ServerSession& session, rtrs::ServerRequest& 
 void BlockServer::on_memory_path_up(rtrs::ServerSession& session, const rtrs::wire::Uuid& path,
                                     rtrs::Regions& regions) {
   for (const auto& annex : catalogue_.annexes())
-    annex->on_memory_path_up(session, path, regions, surroundings_);
+    annex->on_memory_path_up(session, path, regions, services_);
 }
 
 void BlockServer::on_memory_path_down(rtrs::ServerSession& session, const rtrs::wire::Uuid& path) {
@@ -110,6 +87,28 @@ std::vector<rtrs::SessionItem> BlockServer::items(rtrs::ServerSession& session) 
 // ---- Idle sessions and their devices
 // --------------------------------------------------------------
 
+void BlockServer::reclaim(rtrs::Reactor* reactor, const WriterCount* storage,
+                          const std::string& reason, std::function<void()> then) {
+  ask_writers(
+      reactor, storage,
+      [this, reason](rtrs::ServerSession& session) { return end_idle(session, reason); },
+      [then = std::move(then)](bool) { then(); });
+}
+
+void BlockServer::survey(rtrs::Reactor* reactor, const WriterCount* storage,
+                         std::function<void(bool)> then) {
+  ask_writers(
+      reactor, storage, [](rtrs::ServerSession& session) { return !rtrs::is_idle(session); },
+      std::move(then));
+}
+
+void BlockServer::visit(rtrs::Reactor* reactor, rtrs::ServerSession* session,
+                        std::function<void(rtrs::ServerSession&)> work) {
+  services_.later(reactor, [this, session, work = std::move(work)] {
+    if (is_known(session)) work(*session);
+  });
+}
+
 /// Asks every reactor, because a session may only be used on its own one. Calls `then` with true if
 /// `look` was true for a session that may write to the storage.
 void BlockServer::ask_writers(rtrs::Reactor* reactor, const WriterCount* storage, const Look& look,
@@ -128,10 +127,9 @@ void BlockServer::ask_writers(rtrs::Reactor* reactor, const WriterCount* storage
   round->left = all.size();
   round->then = std::move(then);
   for (rtrs::Reactor* asked : all) {
-    surroundings_.run_later(asked, [this, asked, storage, look, round, reactor] {
+    services_.later(asked, [this, asked, storage, look, round, reactor] {
       if (look_at_writers(asked, storage, look)) round->any = true;
-      if (--round->left == 0)
-        surroundings_.run_later(reactor, [round] { round->then(round->any); });
+      if (--round->left == 0) services_.later(reactor, [round] { round->then(round->any); });
     });
   }
 }
@@ -160,12 +158,11 @@ void BlockServer::drain(rtrs::Reactor* reactor, const WriterCount* storage, cons
     const std::lock_guard lock{mutex_};
     for (const auto& [session, mine] : sessions_) all.insert(rtrs::reactor_of(*session));
   }
-  const std::shared_ptr<void> token{nullptr, [this, reactor, then = std::move(then)](void*) {
-                                      surroundings_.run_later(reactor, then);
-                                    }};
+  const std::shared_ptr<void> token{
+      nullptr, [this, reactor, then = std::move(then)](void*) { services_.later(reactor, then); }};
   for (rtrs::Reactor* each : all)
-    surroundings_.run_later(
-        each, [this, each, storage, but, token] { drain_on(each, storage, but, token); });
+    services_.later(each,
+                    [this, each, storage, but, token] { drain_on(each, storage, but, token); });
 }
 
 void BlockServer::drain_on(rtrs::Reactor* reactor, const WriterCount* storage, const Device* but,
@@ -183,16 +180,16 @@ bool BlockServer::end_idle(rtrs::ServerSession& session, const std::string& reas
   const std::string name = in_quotes(rtrs::name_of(session));
   const std::string peer = rtrs::peer_of(session);
   if (!rtrs::end_if_idle(session)) return false;
-  surroundings_.say(rtrs::LogLevel::info, peer,
-                    "session " + name + " has no path and is ended: " + reason);
+  services_.say(rtrs::LogLevel::info, peer,
+                "session " + name + " has no path and is ended: " + reason);
   return true;
 }
 
 void BlockServer::retire_queues() {
   const std::lock_guard lock{mutex_};
   for (const auto& [reactor, table] : queues_) {
-    if (!surroundings_.later) continue;
-    surroundings_.later(reactor, [known = table.get()] { known->retire_what_is_over(); });
+    if (!services_.has_event_loop()) continue;
+    services_.later(reactor, [known = table.get()] { known->retire_what_is_over(); });
   }
 }
 

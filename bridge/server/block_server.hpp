@@ -10,7 +10,7 @@
 #include "bridge/server/block_session.hpp"
 #include "bridge/server/catalogue.hpp"
 #include "bridge/server/queue_table.hpp"
-#include "bridge/server/surroundings.hpp"
+#include "bridge/server/services.hpp"
 #include "bridge/server/throttle.hpp"
 #include "rdma/core/server/request.hpp"
 
@@ -28,9 +28,9 @@ struct BlockServerLimits {
 ///
 /// Threads: the handler's calls on the session's reactor; the rest on the owner's thread while no
 ///          reactor runs.
-class BlockServer final : public rtrs::ServerHandler {
+class BlockServer final : public rtrs::ServerHandler, public OtherSessions {
  public:
-  BlockServer(ExportCatalogue& catalogue, BlockServerLimits limits, Surroundings surroundings);
+  BlockServer(ExportCatalogue& catalogue, BlockServerLimits limits, Services& services);
   ~BlockServer();
   BlockServer(const BlockServer&) = delete;
   BlockServer& operator=(const BlockServer&) = delete;
@@ -42,6 +42,15 @@ class BlockServer final : public rtrs::ServerHandler {
   void on_memory_path_down(rtrs::ServerSession& session, const rtrs::wire::Uuid& path) override;
   void on_session_down(rtrs::ServerSession& session) override;
   std::vector<rtrs::SessionItem> items(rtrs::ServerSession& session) override;
+
+  void reclaim(rtrs::Reactor* reactor, const WriterCount* storage, const std::string& reason,
+               std::function<void()> then) override;
+  void survey(rtrs::Reactor* reactor, const WriterCount* storage,
+              std::function<void(bool)> then) override;
+  void drain(rtrs::Reactor* reactor, const WriterCount* storage, const Device* but,
+             std::function<void()> then) override;
+  void visit(rtrs::Reactor* reactor, rtrs::ServerSession* session,
+             std::function<void(rtrs::ServerSession&)> work) override;
 
   /// Sets new limits for the requests of each session.
   ///
@@ -64,8 +73,6 @@ class BlockServer final : public rtrs::ServerHandler {
   using Look = std::function<bool(rtrs::ServerSession& session)>;
   void ask_writers(rtrs::Reactor* reactor, const WriterCount* storage, const Look& look,
                    std::function<void(bool)> then);
-  void drain(rtrs::Reactor* reactor, const WriterCount* storage, const Device* but,
-             std::function<void()> then);
   void drain_on(rtrs::Reactor* reactor, const WriterCount* storage, const Device* but,
                 const std::shared_ptr<void>& token);
   bool look_at_writers(rtrs::Reactor* reactor, const WriterCount* storage, const Look& look);
@@ -74,7 +81,7 @@ class BlockServer final : public rtrs::ServerHandler {
 
   ExportCatalogue& catalogue_;
   BlockServerLimits limits_;
-  Surroundings surroundings_;
+  Services& services_;
   const std::shared_ptr<LimitSetting> session_limits_ = std::make_shared<LimitSetting>();
   mutable std::mutex mutex_;  ///< guards the maps; taken when sessions come and go
   std::map<rtrs::Reactor*, std::unique_ptr<QueueTable>> queues_;

@@ -12,24 +12,24 @@
 namespace rnbd {
 
 BlockSession::BlockSession(SessionFacts facts, ExportCatalogue& catalogue, QueueTable& queues,
-                           const Surroundings& surroundings)
+                           const Services& services)
     : facts_{std::move(facts)},
       catalogue_{catalogue},
       queues_{queues},
-      surroundings_{surroundings},
-      log_{facts_, surroundings_},
+      services_{services},
+      log_{facts_, services_},
       devices_{facts_.ids},
       order_{[this](rtrs::ServerRequest& request, wire::MessageType type) {
         if (type == wire::MessageType::claim) return claim_.on_claim(request);
         type == wire::MessageType::open ? open_.on_request(request) : close(request);
       }},
-      parts_{facts_, devices_, numbers_, order_, catalogue_, queues_, surroundings_, log_, io_},
+      parts_{facts_, devices_, numbers_, order_, catalogue_, queues_, services_, log_, io_},
       steps_{parts_},
       open_{parts_, steps_},
       claim_{parts_, steps_},
-      io_{facts_,        devices_,
-          surroundings_, queues_.reactor(),
-          log_,          [this](Device& device) { finish_close(device); }} {
+      io_{facts_,    devices_,
+          services_, queues_.reactor(),
+          log_,      [this](Device& device) { finish_close(device); }} {
   for (const auto& annex : catalogue_.annexes()) annexes_.push_back(annex->open_session(parts_));
 }
 
@@ -109,7 +109,7 @@ void BlockSession::finish_close(Device& device) {
 }
 
 void BlockSession::record_leaving() {
-  rnbd::record_leaving(catalogue_, surroundings_, queues_.reactor());
+  rnbd::record_leaving(catalogue_, services_, queues_.reactor());
 }
 
 bool BlockSession::writes_to(const WriterCount* storage) const {
@@ -126,7 +126,7 @@ void BlockSession::drain(const WriterCount* storage, const Device* but,
     if (device == nullptr || device.get() == but) continue;
     if (device->lease.storage()->writers() != storage) continue;
     for (const auto& annex : device->lease.storage()->annexes())
-      annex->attach(*device, surroundings_, queues_.reactor());
+      annex->attach(*device, services_, queues_.reactor());
     if (device->running == 0) continue;
     device->watched = true;
     device->drainers.push_back(token);

@@ -16,10 +16,10 @@
 #include "bridge/server/open_table.hpp"
 #include "bridge/server/opening_steps.hpp"
 #include "bridge/server/queue_table.hpp"
+#include "bridge/server/services.hpp"
 #include "bridge/server/session_facts.hpp"
 #include "bridge/server/session_log.hpp"
 #include "bridge/server/session_parts.hpp"
-#include "bridge/server/surroundings.hpp"
 #include "rdma/core/server/request.hpp"
 #include "rdma/core/time.hpp"
 
@@ -34,7 +34,7 @@ namespace rnbd {
 class BlockSession {
  public:
   BlockSession(SessionFacts facts, ExportCatalogue& catalogue, QueueTable& queues,
-               const Surroundings& surroundings);
+               const Services& services);
   ~BlockSession();
   BlockSession(const BlockSession&) = delete;
   BlockSession& operator=(const BlockSession&) = delete;
@@ -70,7 +70,7 @@ class BlockSession {
   SessionFacts facts_;
   ExportCatalogue& catalogue_;
   QueueTable& queues_;
-  const Surroundings& surroundings_;
+  const Services& services_;
   SessionLog log_;
   OpenTable devices_;
   OpenNumbers numbers_;

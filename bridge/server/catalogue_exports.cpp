@@ -8,7 +8,7 @@
 
 #include "bridge/protocol/printable.hpp"
 #include "bridge/server/catalogue.hpp"
-#include "bridge/server/surroundings.hpp"
+#include "bridge/server/services.hpp"
 
 namespace rnbd {
 namespace {

@@ -72,7 +72,7 @@ void ClaimMessages::answer(const Opening& opening, const wire::Claim& message, G
   rtrs::ServerRequest& request = opening.request;
   if (opening.is_late()) {
     session_.log.refusal(opening.name(), "refused to open " + granted.error().text);
-    const auto& meters = session_.surroundings.meters;
+    const auto& meters = session_.services.meters;
     if (meters != nullptr) meters->refused(granted.error().error);
     return finish(request, granted.error().error);
   }
@@ -105,15 +105,15 @@ void ClaimMessages::on_device_info(rtrs::ServerRequest& request) {
   if (!message) return finish(request, EINVAL);
   Device* device = session_.devices.usable(message->device_id);
   if (device == nullptr) return finish(request, ENOTCONN);
-  const auto& survey = session_.surroundings.survey;
-  const bool asks = session_.facts.claims && !device->lease.writable() && survey;
+  const bool asks =
+      session_.facts.claims && !device->lease.writable() && session_.services.sessions != nullptr;
   if (!asks) return describe(request, *device, false);
-  survey(session_.queues.reactor(), device->lease.storage()->writers(),
-         [this, &request, id = device->id](bool in_use) {
-           Device* const still = session_.devices.usable(id);
-           if (still == nullptr) return finish(request, ENOTCONN);
-           describe(request, *still, in_use);
-         });
+  session_.services.sessions->survey(session_.queues.reactor(), device->lease.storage()->writers(),
+                                     [this, &request, id = device->id](bool in_use) {
+                                       Device* const still = session_.devices.usable(id);
+                                       if (still == nullptr) return finish(request, ENOTCONN);
+                                       describe(request, *still, in_use);
+                                     });
 }
 
 void ClaimMessages::describe(rtrs::ServerRequest& request, Device& device, bool in_use) {

@@ -27,7 +27,7 @@ struct IoRequests::IoContext : ThrottledRequest {
   IoPlan plan;
   Step step = Step::operation;
   bool timed = false;
-  /// By Surroundings::clock: the start of a timed request; otherwise the time when it was first
+  /// By Services::clock: the start of a timed request; otherwise the time when it was first
   /// seen.
   std::uint64_t began = 0;
   std::vector<BackendExtent> extents;  ///< block_status only

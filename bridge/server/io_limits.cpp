@@ -27,13 +27,13 @@ bool IoRequests::admit(rtrs::ServerRequest& request, Device& device, std::uint64
 bool IoRequests::pass(IoContext& io) {
   Device& device = *io.device;
   if (io.step == IoContext::Step::limit_of_session && throttle_ != nullptr &&
-      throttle_->is_limited() && !throttle_->admit(flow_, io, surroundings_)) {
+      throttle_->is_limited() && !throttle_->admit(flow_, io, services_)) {
     ++device.waiting;
     return false;
   }
   io.step = IoContext::Step::limit_of_export;
   if (device.throttle == nullptr || !device.throttle->is_limited() ||
-      device.throttle->admit(device.flow, io, surroundings_)) {
+      device.throttle->admit(device.flow, io, services_)) {
     return true;
   }
   ++device.waiting;

@@ -63,15 +63,15 @@ bool may_write(const Device& device) {
 }  // namespace
 
 IoRequests::IoRequests(const SessionFacts& facts, const OpenTable& devices,
-                       const Surroundings& surroundings, rtrs::Reactor* reactor,
-                       const SessionLog& log, std::function<void(Device& device)> close)
+                       const Services& services, rtrs::Reactor* reactor, const SessionLog& log,
+                       std::function<void(Device& device)> close)
     : facts_{facts},
       devices_{devices},
-      surroundings_{surroundings},
+      services_{services},
       reactor_{reactor},
       log_{log},
       close_{std::move(close)},
-      throttle_{in_force(facts_.throttle, surroundings_)},
+      throttle_{in_force(facts_.throttle, services_)},
       flow_{reactor_} {
   // All of them now, so that no I/O pays for it.
   for (std::size_t n = 0; n < facts_.queue_depth; n += kContextsPerBlock) add_contexts();
@@ -143,7 +143,7 @@ IoRequests::IoContext& IoRequests::take_context(rtrs::ServerRequest& request, De
   io.backend.refused = false;
   io.step = plan.flush_before ? IoContext::Step::flush_before : IoContext::Step::operation;
   io.timed = device.meter->begin(metered(plan.operation));
-  io.began = io.timed ? surroundings_.now() : 0;
+  io.began = io.timed ? services_.now() : 0;
   ++device.running;
   RTRS_PROBE(rnbd, request_start, &io, device.name.c_str(), static_cast<int>(plan.operation),
              plan.offset, plan.length);
@@ -212,7 +212,7 @@ void IoRequests::complete(IoContext& io, int error) {
     encode_extents(io.extents, io.plan.length, request.data);
   if (io.plan.changes() && !io.backend.refused) device.lease.storage()->changed();
   if (error != 0 && error != EOPNOTSUPP && !io.backend.refused) report(device, io.plan, error);
-  const std::uint64_t took = io.timed && io.began != 0 ? surroundings_.now() - io.began : 0;
+  const std::uint64_t took = io.timed && io.began != 0 ? services_.now() - io.began : 0;
   device.meter->end(metered(io.plan.operation), io.plan.length, error, took);
   RTRS_PROBE(rnbd, request_done, &io, error);
   give_back(io);
@@ -228,7 +228,7 @@ void IoRequests::complete(IoContext& io, int error) {
 
 /// Few are timed, so that the others count from the first look.
 rtrs::Duration IoRequests::oldest_of(const Device& device) {
-  const std::uint64_t now = surroundings_.now();
+  const std::uint64_t now = services_.now();
   std::uint64_t first = now;
   for (const auto& block : context_blocks_) {
     for (std::size_t n = 0; n < kContextsPerBlock; ++n) {

@@ -10,9 +10,9 @@
 
 #include "bridge/server/io_plan.hpp"
 #include "bridge/server/open_table.hpp"
+#include "bridge/server/services.hpp"
 #include "bridge/server/session_facts.hpp"
 #include "bridge/server/session_log.hpp"
-#include "bridge/server/surroundings.hpp"
 #include "bridge/server/throttle.hpp"
 #include "rdma/core/server/request.hpp"
 #include "rdma/core/time.hpp"
@@ -31,7 +31,7 @@ class IoRequests {
   using Ending = std::function<void(int error)>;
 
   /// `close` closes a device whose last request has ended, after the answer to that.
-  IoRequests(const SessionFacts& facts, const OpenTable& devices, const Surroundings& surroundings,
+  IoRequests(const SessionFacts& facts, const OpenTable& devices, const Services& services,
              rtrs::Reactor* reactor, const SessionLog& log,
              std::function<void(Device& device)> close);
   ~IoRequests();
@@ -87,7 +87,7 @@ class IoRequests {
 
   const SessionFacts& facts_;
   const OpenTable& devices_;
-  const Surroundings& surroundings_;
+  const Services& services_;
   rtrs::Reactor* const reactor_;
   const SessionLog& log_;
   const std::function<void(Device& device)> close_;

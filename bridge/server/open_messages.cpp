@@ -250,13 +250,13 @@ Device& OpenMessages::add(const Opening& opening, Lease lease, BackendQueue& que
   ExportCatalogue& catalogue = session_.catalogue;
   const std::string& name = opening.name();
   Device& device = session_.devices.add(std::make_unique<Device>(
-      name, std::move(lease), queue, session_.surroundings.meter(name, opening.reactor),
+      name, std::move(lease), queue, session_.services.meter(name, opening.reactor),
       ThrottleFlow{opening.reactor}));
-  device.throttle = in_force(catalogue.throttle_of(name), session_.surroundings);
+  device.throttle = in_force(catalogue.throttle_of(name), session_.services);
   device.open_number = opening.number;
   device.writer_serial = catalogue.reservations().writer_serial(device.lease);
   for (const auto& annex : device.lease.storage()->annexes())
-    annex->attach(device, session_.surroundings, opening.reactor);
+    annex->attach(device, session_.services, opening.reactor);
   catalogue.reservations().name_writer(device.lease, session_.facts.in_words());
   return device;
 }
@@ -295,7 +295,7 @@ void OpenMessages::answer_with(rtrs::ServerRequest& request, std::uint32_t numbe
 
 void OpenMessages::refuse(rtrs::ServerRequest& request, std::uint32_t number, int error) {
   session_.numbers.refuse(number, error);
-  if (session_.surroundings.meters != nullptr) session_.surroundings.meters->refused(error);
+  if (session_.services.meters != nullptr) session_.services.meters->refused(error);
   finish(request, error);
 }
 

@@ -70,10 +70,9 @@ Failure server_lacks(const std::string& name, int error) {
                      " (LimitNOFILE=, TasksMax=, MemoryMax= of its unit)"};
 }
 
-void record_leaving(ExportCatalogue& catalogue, const Surroundings& surroundings,
-                    rtrs::Reactor* reactor) {
+void record_leaving(ExportCatalogue& catalogue, const Services& services, rtrs::Reactor* reactor) {
   if (!catalogue.reservations().has_left()) return;
-  surroundings.run_recording(reactor, [&catalogue] { catalogue.reservations().record_left(); }, {});
+  services.record(reactor, [&catalogue] { catalogue.reservations().record_left(); }, {});
 }
 
 Opening::Opening(rtrs::ServerRequest& open, std::uint32_t open_number, wire::OpenRequest what,
@@ -84,7 +83,7 @@ Opening::Opening(rtrs::ServerRequest& open, std::uint32_t open_number, wire::Ope
       kind{how},
       access{wanted.mode, how == OpenKind::again ? session.facts.uuid : wire::Uuid{}},
       catalogue{session.catalogue},
-      surroundings{session.surroundings},
+      services{session.services},
       reactor{session.queues.reactor()} {}
 
 void Opening::enter(OpenStep next) {
@@ -105,12 +104,12 @@ void Opening::let_go() {
   std::shared_ptr<Storage> storage = lease->storage();
   lease.reset();
   // Closing a file may block as long as opening it.
-  surroundings.run_blocking(reactor,
-                            [&catalogue = catalogue, storage = std::move(storage)]() mutable {
-                              catalogue.storages().close(std::move(storage));
-                            },
-                            {});
-  record_leaving(catalogue, surroundings, reactor);
+  services.offload(reactor,
+                   [&catalogue = catalogue, storage = std::move(storage)]() mutable {
+                     catalogue.storages().close(std::move(storage));
+                   },
+                   {});
+  record_leaving(catalogue, services, reactor);
 }
 
 }  // namespace rnbd

@@ -12,8 +12,8 @@
 #include "bridge/protocol/messages.hpp"
 #include "bridge/server/catalogue.hpp"
 #include "bridge/server/open_step.hpp"
+#include "bridge/server/services.hpp"
 #include "bridge/server/session_parts.hpp"
-#include "bridge/server/surroundings.hpp"
 #include "bridge/server/task.hpp"
 #include "rdma/core/server/request.hpp"
 
@@ -53,7 +53,7 @@ class Opening : public std::enable_shared_from_this<Opening> {
   const OpenKind kind;
   Access access;
   ExportCatalogue& catalogue;
-  const Surroundings& surroundings;
+  const Services& services;
   rtrs::Reactor* const reactor;
 
   Wakeup event;                 ///< awaited by the routine
@@ -83,7 +83,6 @@ Failure file_hangs(const std::string& name);
 Failure server_lacks(const std::string& name, int error);
 
 /// Records that sessions which have left do not take part any more, if there are any.
-void record_leaving(ExportCatalogue& catalogue, const Surroundings& surroundings,
-                    rtrs::Reactor* reactor);
+void record_leaving(ExportCatalogue& catalogue, const Services& services, rtrs::Reactor* reactor);
 
 }  // namespace rnbd

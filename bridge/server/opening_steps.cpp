@@ -66,11 +66,11 @@ bool OpeningSteps::begin_work(Opening& opening, std::function<void()> work) {
     self->catalogue.lines().end(self->line);
   };
   const auto start = [self = opening.shared_from_this(), in_line] {
-    const Surroundings& where = self->surroundings;
+    const Services& where = self->services;
     const auto afterwards = [self] { self->go_on(); };
     const int lacks = attempt([&] {
-      reserves(self->step()) ? where.run_recording(self->reactor, in_line, afterwards)
-                             : where.run_blocking(self->reactor, in_line, afterwards);
+      reserves(self->step()) ? where.record(self->reactor, in_line, afterwards)
+                             : where.offload(self->reactor, in_line, afterwards);
     });
     if (lacks != 0) self->catalogue.lines().end(self->line);  // its time will be over
   };
@@ -87,20 +87,18 @@ Task<bool> OpeningSteps::work_for_a_moment(Opening& opening, OpenStep step, std:
     if (std::exchange(*waits, false)) self->go_on();
   };
   OpenLines& lines = session_.catalogue.lines();
-  if (session_.surroundings.after) {
-    const auto give_up = [&lines, line, waits, go_on] {
-      lines.give_up(line, waits.get());
-      go_on();
-    };
-    opening.wait = session_.surroundings.after(opening.reactor, kMoment, give_up);
-  }
+  const auto give_up = [&lines, line, waits, go_on] {
+    lines.give_up(line, waits.get());
+    go_on();
+  };
+  opening.wait = session_.services.after(opening.reactor, kMoment, give_up);
   const auto in_line = [&lines, line, work = std::move(work), waits] {
     attempt(work);
     lines.end(line);
   };
   const auto start = [self = opening.shared_from_this(), &lines, line, in_line, go_on] {
-    const Surroundings& where = self->surroundings;
-    const int lacks = attempt([&] { where.run_blocking(self->reactor, in_line, go_on); });
+    const Services& where = self->services;
+    const int lacks = attempt([&] { where.offload(self->reactor, in_line, go_on); });
     if (lacks != 0) lines.end(line);  // the moment will be over
   };
   if (lines.begin(line, waits.get(), start)) co_await opening.event;
@@ -119,22 +117,23 @@ Task<OpeningSteps::Room> OpeningSteps::make_room(Opening& opening, const WriterC
   constexpr unsigned kMostWaits = 20;
   constexpr auto kWait = std::chrono::milliseconds{50};
   if (opening.kind == OpenKind::again) co_return Room::none;
-  const Surroundings& surroundings = session_.surroundings;
+  const Services& services = session_.services;
   const OpenStep step = opening.lease ? OpenStep::joining : OpenStep::making_room;
   const auto go_on = [self = opening.shared_from_this()] { self->go_on(); };
-  if (surroundings.reclaim && opening.remedy == Opening::Remedy::end_idle_sessions) {
+  if (services.sessions != nullptr && opening.remedy == Opening::Remedy::end_idle_sessions) {
     opening.remedy = Opening::Remedy::wait_for_leaver;
     opening.enter(step);
     const std::string reason = session_.facts.in_words() + " wants to write to " +
                                in_quotes(opening.name()) + ", which it has open";
-    surroundings.reclaim(opening.reactor, storage, reason, go_on);
+    services.sessions->reclaim(opening.reactor, storage, reason, go_on);
   } else {
-    if (!surroundings.after || opening.waits == kMostWaits || may_be_its_own(EPERM))
-      co_return Room::none;
+    if (opening.waits == kMostWaits || may_be_its_own(EPERM)) co_return Room::none;
+    auto wait = services.after(opening.reactor, kWait, go_on);
+    if (wait == nullptr) co_return Room::none;
     ++opening.waits;
+    opening.wait = std::move(wait);
     opening.remedy = Opening::Remedy::end_idle_sessions;
     opening.enter(step);
-    opening.wait = surroundings.after(opening.reactor, kWait, go_on);
   }
   co_await opening.event;
   if (opening.is_late()) co_return Room::late;
@@ -196,10 +195,10 @@ bool OpeningSteps::is_closing(const WriterCount* storage) const {
 /// From now on, for all that is done for it. Until it is over the session outlives it, because its
 /// request is not finished.
 void OpeningSteps::limit(Opening& opening) {
-  if (!session_.surroundings.after || opening.timer != nullptr) return;
+  if (opening.timer != nullptr) return;
   const std::weak_ptr<Opening> known = opening.weak_from_this();
   opening.timer =
-      session_.surroundings.after(opening.reactor, session_.facts.open_timeout, [this, known] {
+      session_.services.after(opening.reactor, session_.facts.open_timeout, [this, known] {
         const auto late = known.lock();
         if (late != nullptr && !is_end(late->step())) abandon(*late);
       });

@@ -17,7 +17,7 @@ bool QueueTable::is_over(const Entry& entry) {
 
 BackendQueue* QueueTable::acquire(const std::shared_ptr<Storage>& storage) {
   retire_what_is_over();
-  if (!surroundings_.later) bury();
+  if (!services_.has_event_loop()) bury();
   for (Entry& entry : entries_) {
     if (entry.storage != storage || entry.queue->broken()) continue;
     ++entry.users;
@@ -50,7 +50,7 @@ void QueueTable::retire_what_is_over() {
 
 QueueTable::Entries::iterator QueueTable::retire(Entries::iterator entry) {
   retired_.push_back(std::move(*entry));
-  if (surroundings_.later) surroundings_.later(reactor_, [this] { bury(); });
+  if (services_.has_event_loop()) services_.later(reactor_, [this] { bury(); });
   return entries_.erase(entry);
 }
 
@@ -58,12 +58,11 @@ void QueueTable::bury() {
   for (Entry& entry : std::exchange(retired_, {})) {
     entry.queue.reset();
     // Closing a file may block as long as opening it.
-    surroundings_.run_blocking(
-        reactor_,
-        [&catalogue = catalogue_, storage = std::move(entry.storage)]() mutable {
-          catalogue.storages().close(std::move(storage));
-        },
-        {});
+    services_.offload(reactor_,
+                      [&catalogue = catalogue_, storage = std::move(entry.storage)]() mutable {
+                        catalogue.storages().close(std::move(storage));
+                      },
+                      {});
   }
 }
 

@@ -7,7 +7,7 @@
 
 #include "bridge/backend/backend.hpp"
 #include "bridge/server/catalogue.hpp"
-#include "bridge/server/surroundings.hpp"
+#include "bridge/server/services.hpp"
 
 namespace rnbd {
 
@@ -18,8 +18,8 @@ namespace rnbd {
 /// Threads: its reactor. The destructor runs when the reactor has stopped and no request is left.
 class QueueTable {
  public:
-  QueueTable(rtrs::Reactor* reactor, ExportCatalogue& catalogue, const Surroundings& surroundings)
-      : reactor_{reactor}, catalogue_{catalogue}, surroundings_{surroundings} {}
+  QueueTable(rtrs::Reactor* reactor, ExportCatalogue& catalogue, const Services& services)
+      : reactor_{reactor}, catalogue_{catalogue}, services_{services} {}
   ~QueueTable();
   QueueTable(const QueueTable&) = delete;
   QueueTable& operator=(const QueueTable&) = delete;
@@ -50,7 +50,7 @@ class QueueTable {
 
   rtrs::Reactor* reactor_;
   ExportCatalogue& catalogue_;
-  const Surroundings& surroundings_;
+  const Services& services_;
   Entries entries_;
   Entries retired_;
 };

@@ -24,7 +24,7 @@ void SessionLog::tell(rtrs::LogLevel level, const char* event, const std::string
                               .path = facts_.peer,
                               .device = device,
                               .error = error}};
-  surroundings_.say(level, facts_.peer, line);
+  services_.say(level, facts_.peer, line);
 }
 
 void SessionLog::refusal(const std::string& device, const std::string& line, const char* event) {

@@ -4,8 +4,8 @@
 
 #include <string>
 
+#include "bridge/server/services.hpp"
 #include "bridge/server/session_facts.hpp"
-#include "bridge/server/surroundings.hpp"
 
 namespace rnbd {
 
@@ -14,8 +14,8 @@ namespace rnbd {
 /// Threads: the reactor of the session.
 class SessionLog {
  public:
-  SessionLog(const SessionFacts& facts, const Surroundings& surroundings)
-      : facts_{facts}, surroundings_{surroundings} {}
+  SessionLog(const SessionFacts& facts, const Services& services)
+      : facts_{facts}, services_{services} {}
 
   void say(rtrs::LogLevel level, const char* event, const std::string& device,
            const std::string& line) const;
@@ -35,7 +35,7 @@ class SessionLog {
   const char* end_of_refusal();
 
   const SessionFacts& facts_;
-  const Surroundings& surroundings_;
+  const Services& services_;
   unsigned refusals_ = 0;
 };
 

@@ -12,7 +12,7 @@ class OpenTable;
 class QueueTable;
 class SessionLog;
 struct SessionFacts;
-struct Surroundings;
+class Services;
 
 /// They outlive all requests of the session.
 ///
@@ -24,7 +24,7 @@ struct SessionParts {
   MessageOrder& order;
   ExportCatalogue& catalogue;
   QueueTable& queues;
-  const Surroundings& surroundings;
+  const Services& services;
   SessionLog& log;
   IoRequests& io;
 };

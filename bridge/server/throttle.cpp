@@ -47,10 +47,9 @@ ThrottledRequest& ThrottleFlow::pop() {
   return request;
 }
 
-bool Throttle::admit(ThrottleFlow& flow, ThrottledRequest& request,
-                     const Surroundings& surroundings) {
+bool Throttle::admit(ThrottleFlow& flow, ThrottledRequest& request, const Services& services) {
   const std::lock_guard lock{mutex_};
-  const std::uint64_t now = surroundings.now();
+  const std::uint64_t now = services.now();
   follow_setting(now);
   if (waiting_.empty() && may_go(now)) {
     serve(flow, request.bytes, now);
@@ -60,7 +59,7 @@ bool Throttle::admit(ThrottleFlow& flow, ThrottledRequest& request,
   request.since = now;
   flow.append(request);
   ++reading_.waiting;
-  if (!std::exchange(watched_, true)) watch(flow.reactor_, surroundings, now);
+  if (!std::exchange(watched_, true)) watch(flow.reactor_, services, now);
   return false;
 }
 
@@ -87,34 +86,34 @@ void Throttle::serve(ThrottleFlow& flow, std::uint64_t bytes, std::uint64_t now)
 }
 
 /// The handler owns its timer, so that the timer ends with its reactor.
-void Throttle::watch(rtrs::Reactor* reactor, const Surroundings& surroundings, std::uint64_t now) {
+void Throttle::watch(rtrs::Reactor* reactor, const Services& services, std::uint64_t now) {
   const std::uint64_t due = std::max(operations_paid_until_, bytes_paid_until_);
   const std::uint64_t wait = due > now + kKept ? due - now - kKept : 0;
   const auto timer = std::make_shared<std::shared_ptr<void>>();
-  *timer = surroundings.after(
-      reactor, std::chrono::nanoseconds{std::clamp(wait, kShortestLook, kLongestLook)},
-      [self = shared_from_this(), reactor, &surroundings, timer] {
-        const auto ended = std::exchange(*timer, nullptr);
-        self->on_time(reactor, surroundings);
-      });
+  *timer = services.after(reactor,
+                          std::chrono::nanoseconds{std::clamp(wait, kShortestLook, kLongestLook)},
+                          [self = shared_from_this(), reactor, &services, timer] {
+                            const auto ended = std::exchange(*timer, nullptr);
+                            self->on_time(reactor, services);
+                          });
 }
 
-void Throttle::on_time(rtrs::Reactor* reactor, const Surroundings& surroundings) {
+void Throttle::on_time(rtrs::Reactor* reactor, const Services& services) {
   std::vector<Batch> batches;
   {
     const std::lock_guard lock{mutex_};
-    const std::uint64_t now = surroundings.now();
+    const std::uint64_t now = services.now();
     follow_setting(now);
     batches = take_those_whose_turn_it_is(now);
     watched_ = !waiting_.empty();
-    if (watched_) watch(reactor, surroundings, now);
+    if (watched_) watch(reactor, services, now);
   }
   ThrottledRequest* mine = nullptr;
   for (const Batch& batch : batches) {
     if (batch.reactor == reactor) {
       mine = batch.first;
     } else {
-      surroundings.later(batch.reactor, [first = batch.first] { run_all(first); });
+      services.later(batch.reactor, [first = batch.first] { run_all(first); });
     }
   }
   run_all(mine);
@@ -165,9 +164,8 @@ ThrottleReading Throttle::reading() const {
   return reading_;
 }
 
-std::shared_ptr<Throttle> in_force(std::shared_ptr<Throttle> throttle,
-                                   const Surroundings& surroundings) {
-  return surroundings.after && surroundings.clock != nullptr ? std::move(throttle) : nullptr;
+std::shared_ptr<Throttle> in_force(std::shared_ptr<Throttle> throttle, const Services& services) {
+  return services.clock != nullptr ? std::move(throttle) : nullptr;
 }
 
 }  // namespace rnbd

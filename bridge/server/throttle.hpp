@@ -9,7 +9,7 @@
 #include <mutex>
 #include <vector>
 
-#include "bridge/server/surroundings.hpp"
+#include "bridge/server/services.hpp"
 
 namespace rnbd {
 
@@ -46,7 +46,7 @@ struct ThrottledRequest {
   /// Called once when its turn comes, on the reactor of its flow, never inside admit().
   void (*go_on)(ThrottledRequest& request) = nullptr;
   std::uint64_t bytes = 0;
-  std::uint64_t since = 0;           ///< by Surroundings::clock, while it waits
+  std::uint64_t since = 0;           ///< by Services::clock, while it waits
   ThrottledRequest* next = nullptr;  ///< while it waits; otherwise free for its owner
 };
 
@@ -84,9 +84,9 @@ class Throttle : public std::enable_shared_from_this<Throttle> {
   explicit Throttle(std::shared_ptr<const LimitSetting> setting) : setting_{std::move(setting)} {}
 
   bool is_limited() const { return setting_->any(); }
-  /// True: the request goes on now. False: it waits. Never blocks. `surroundings` have a clock and
+  /// True: the request goes on now. False: it waits. Never blocks. `services` have a clock and
   /// timers, and outlive the reactors.
-  bool admit(ThrottleFlow& flow, ThrottledRequest& request, const Surroundings& surroundings);
+  bool admit(ThrottleFlow& flow, ThrottledRequest& request, const Services& services);
   /// Takes the requests for which `which` is true out of the flow, without a call of go_on().
   /// Returns them as a list, in their order.
   ThrottledRequest* take_back(ThrottleFlow& flow,
@@ -103,8 +103,8 @@ class Throttle : public std::enable_shared_from_this<Throttle> {
   void follow_setting(std::uint64_t now);
   bool may_go(std::uint64_t now) const;
   void serve(ThrottleFlow& flow, std::uint64_t bytes, std::uint64_t now);
-  void watch(rtrs::Reactor* reactor, const Surroundings& surroundings, std::uint64_t now);
-  void on_time(rtrs::Reactor* reactor, const Surroundings& surroundings);
+  void watch(rtrs::Reactor* reactor, const Services& services, std::uint64_t now);
+  void on_time(rtrs::Reactor* reactor, const Services& services);
   std::vector<Batch> take_those_whose_turn_it_is(std::uint64_t now);
 
   std::shared_ptr<const LimitSetting> setting_;
@@ -119,7 +119,6 @@ class Throttle : public std::enable_shared_from_this<Throttle> {
 };
 
 /// Null where there are no limits, or nothing that they could be measured by.
-std::shared_ptr<Throttle> in_force(std::shared_ptr<Throttle> throttle,
-                                   const Surroundings& surroundings);
+std::shared_ptr<Throttle> in_force(std::shared_ptr<Throttle> throttle, const Services& services);
 
 }  // namespace rnbd

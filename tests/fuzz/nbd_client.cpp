@@ -88,9 +88,8 @@ class Bridge {
 
   const std::string path_ = "/tmp/fuzz-nbd-client." + std::to_string(::getpid());
   ExportCatalogue catalogue_{{}};
-  BlockingPool pool_;
-  BlockServer handler_{
-      catalogue_, {}, pool_.surroundings(std::make_shared<rtrs::ClientLog>(nullptr))};
+  BlockingPool pool_{std::make_shared<rtrs::ClientLog>(nullptr)};
+  BlockServer handler_{catalogue_, {}, pool_};
   std::unique_ptr<rtrs::Server> server_ = start_server();
   const ClientConfig config_ = make_config();
   Connections connections_{config_, {}};

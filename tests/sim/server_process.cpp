@@ -50,6 +50,40 @@ void refuse(Wire& wire, int error) {
 
 }  // namespace
 
+/// The work of other threads, and the time.
+class ServerProcess::Threads final : public rnbd::Services {
+ public:
+  explicit Threads(ServerProcess& process) : its_{process} {}
+
+  bool has_event_loop() const override { return true; }
+  void later(rtrs::Reactor*, Work work) const override {
+    const std::uint64_t job = its_.next_job_++;
+    its_.offloaded_[job] = std::move(work);
+    its_.scope_.soon([&its = its_, job] { its.run(its.offloaded_, job); });
+  }
+  std::shared_ptr<void> after(rtrs::Reactor*, Duration time, Work work) const override {
+    if (time > Duration::zero()) {
+      const std::uint64_t job = its_.next_job_++;
+      its_.timed_[job] = std::move(work);
+      its_.scope_.after(time, [&its = its_, job] { its.run(its.timed_, job); });
+    }
+    return std::make_shared<int>();  // what comes too late is told apart by the server itself
+  }
+  void offload(rtrs::Reactor*, Work work, Work then) const override {
+    if (its_.may_hang()) return its_.hang(std::move(work), std::move(then));
+    const std::uint64_t job = its_.next_job_++;
+    its_.offloaded_[job] = [work = std::move(work), then = std::move(then)] {
+      if (work) work();
+      if (then) then();
+    };
+    its_.scope_.after(its_.world_.rng().delay(1us, 1ms),
+                      [&its = its_, job] { its.run(its.offloaded_, job); });
+  }
+
+ private:
+  ServerProcess& its_;
+};
+
 ServerProcess::ServerProcess(World& world, const Knobs& knobs, std::uint16_t queue_depth,
                              Disks& disks, const std::vector<unsigned>& exports, Checker& checker,
                              const ServerFace& face,
@@ -72,7 +106,8 @@ ServerProcess::ServerProcess(World& world, const Knobs& knobs, std::uint16_t que
                   .features = session_options_.features}},
       storage_{world, knobs.storage, disks, checker, face.node},
       catalogue_{catalogue_options(std::move(reservations))},
-      block_server_{catalogue_, block_server_limits(knobs, queue_depth), surroundings()},
+      services_{make_services(knobs)},
+      block_server_{catalogue_, block_server_limits(knobs, queue_depth), *services_},
       handler_{world, checker, open_chunks_, block_server_, face.foreign && !clone_},
       scope_{world, face.node} {
   if (knobs.search_path) {
@@ -105,35 +140,10 @@ rnbd::CatalogueOptions ServerProcess::catalogue_options(
   return options;
 }
 
-rnbd::Surroundings ServerProcess::surroundings() {
-  rnbd::Surroundings surroundings;
-  // Linux's server carries out a message of a connection before it looks at the next one.
-  if (knobs_.server_style != ServerStyle::own) return surroundings;
-  surroundings.later = [this](rtrs::Reactor*, std::function<void()> work) {
-    const std::uint64_t job = next_job_++;
-    offloaded_[job] = std::move(work);
-    scope_.soon([this, job] { run(offloaded_, job); });
-  };
-  surroundings.after = [this](rtrs::Reactor*, Duration time, std::function<void()> work) {
-    if (time > Duration::zero()) {
-      const std::uint64_t job = next_job_++;
-      timed_[job] = std::move(work);
-      scope_.after(time, [this, job] { run(timed_, job); });
-    }
-    return std::make_shared<int>();  // what comes too late is told apart by the server itself
-  };
-  surroundings.offload = [this](rtrs::Reactor*, std::function<void()> work,
-                                std::function<void()> then) {
-    if (may_hang()) return hang(std::move(work), std::move(then));
-    const std::uint64_t job = next_job_++;
-    offloaded_[job] = [work = std::move(work), then = std::move(then)] {
-      if (work) work();
-      if (then) then();
-    };
-    scope_.after(world_.rng().delay(1us, 1ms), [this, job] { run(offloaded_, job); });
-  };
-  surroundings.record = surroundings.offload;
-  return surroundings;
+/// Linux's server carries out a message of a connection before it looks at the next one.
+std::unique_ptr<rnbd::Services> ServerProcess::make_services(const Knobs& knobs) {
+  if (knobs.server_style == ServerStyle::own) return std::make_unique<Threads>(*this);
+  return std::make_unique<rnbd::Services>();
 }
 
 /// A clone must not refuse the device by which its client knows it.

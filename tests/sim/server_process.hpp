@@ -48,6 +48,7 @@ class ServerProcess {
   std::string leftovers();
 
  private:
+  class Threads;
   using SessionId = rtrs::Admission::SessionId;
   using PathId = rtrs::Admission::PathId;
 
@@ -61,7 +62,7 @@ class ServerProcess {
   void turn_away_soon(rtrs::Admission::Place half_open);
   void forget_path_soon(SessionId id, PathId path);
   void forget_soon(SessionId id);
-  rnbd::Surroundings surroundings();
+  std::unique_ptr<rnbd::Services> make_services(const Knobs& knobs);
   using Jobs = std::map<std::uint64_t, std::function<void()>>;
   void run(Jobs& jobs, std::uint64_t job);
   bool may_hang();
@@ -85,6 +86,7 @@ class ServerProcess {
   DoorLedger door_;
   Storage storage_;
   rnbd::ExportCatalogue catalogue_;
+  std::unique_ptr<rnbd::Services> services_;
   rnbd::BlockServer block_server_;
   OpenChunks open_chunks_;
   WatchingHandler handler_;

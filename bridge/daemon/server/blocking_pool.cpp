@@ -66,48 +66,50 @@ struct BlockingPool::Impl {
   }
 };
 
-BlockingPool::BlockingPool() : impl_{std::make_unique<Impl>()} {}
+BlockingPool::BlockingPool(std::shared_ptr<rtrs::ClientLog> log)
+    : log_{std::move(log)}, impl_{std::make_unique<Impl>()} {}
 
-BlockingPool::~BlockingPool() {
+BlockingPool::~BlockingPool() { finish(); }
+
+void BlockingPool::finish() {
+  if (impl_ == nullptr) return;
   impl_->recorder.join();
   impl_->watch.join();
+  impl_.reset();
 }
 
-Surroundings BlockingPool::surroundings(std::shared_ptr<rtrs::ClientLog> log) {
-  Surroundings surroundings;
-  surroundings.log = [log = std::move(log)](rtrs::LogLevel level, const std::string& peer,
-                                            const std::string& line) {
-    log->say(level, peer, line, std::chrono::steady_clock::now());
-  };
-  surroundings.later = [](rtrs::Reactor* reactor, std::function<void()> work) {
-    boost::asio::post(reactor->io(), std::move(work));
-  };
-  surroundings.after = [](rtrs::Reactor* reactor, rtrs::Duration time,
-                          std::function<void()> work) -> std::shared_ptr<void> {
-    auto timer = std::make_shared<boost::asio::steady_timer>(reactor->io(), time);
-    timer->async_wait([work = std::move(work)](boost::system::error_code cancelled) {
-      if (!cancelled) work();
+void BlockingPool::say(rtrs::LogLevel level, const std::string& peer,
+                       const std::string& line) const {
+  log_->say(level, peer, line, std::chrono::steady_clock::now());
+}
+
+void BlockingPool::later(rtrs::Reactor* reactor, Work work) const {
+  boost::asio::post(reactor->io(), std::move(work));
+}
+
+std::shared_ptr<void> BlockingPool::after(rtrs::Reactor* reactor, rtrs::Duration time,
+                                          Work work) const {
+  auto timer = std::make_shared<boost::asio::steady_timer>(reactor->io(), time);
+  timer->async_wait([work = std::move(work)](boost::system::error_code cancelled) {
+    if (!cancelled) work();
+  });
+  return timer;
+}
+
+void BlockingPool::offload(rtrs::Reactor* reactor, Work work, Work then) const {
+  impl_->threads.post(Impl::both(reactor, std::move(work), std::move(then)));
+}
+
+/// If one client's file hangs, other clients can still open exports.
+void BlockingPool::record(rtrs::Reactor* reactor, Work work, Work then) const {
+  const auto watched = [this, work = std::move(work)] {
+    impl_->run_watched(work, [this] {
+      say(rtrs::LogLevel::warning, "",
+          "the state directory does not answer: no device is opened for writing until it does; "
+          "see to its disk, or restart with another --state-directory");
     });
-    return timer;
   };
-  surroundings.offload = [this](rtrs::Reactor* reactor, std::function<void()> work,
-                                std::function<void()> then) {
-    impl_->threads.post(Impl::both(reactor, std::move(work), std::move(then)));
-  };
-  // If one client's file hangs, other clients can still open exports.
-  const std::function<void()> complain = [say = surroundings.log] {
-    say(rtrs::LogLevel::warning, "",
-        "the state directory does not answer: no device is opened for writing until it does; see "
-        "to its disk, or restart with another --state-directory");
-  };
-  surroundings.record = [this, complain](rtrs::Reactor* reactor, std::function<void()> work,
-                                         std::function<void()> then) {
-    const auto watched = [this, complain, work = std::move(work)] {
-      impl_->run_watched(work, complain);
-    };
-    boost::asio::post(impl_->recorder, Impl::both(reactor, watched, std::move(then)));
-  };
-  return surroundings;
+  boost::asio::post(impl_->recorder, Impl::both(reactor, watched, std::move(then)));
 }
 
 }  // namespace rnbd

@@ -385,7 +385,7 @@ std::string tell_ready(const Invocation& invocation, const rtrs::Server& server,
 
 /// Leaves in the order in which nothing is used after its end; abandons all that hangs.
 void stop(std::unique_ptr<rtrs::Server> server, BlockServer& handler, ExportCatalogue& catalogue,
-          std::unique_ptr<BlockingPool> pool) {
+          BlockingPool& pool) {
   catalogue.reservations().end();
   catalogue.lift_limits();
   handler.limit_sessions({});
@@ -397,7 +397,7 @@ void stop(std::unique_ptr<rtrs::Server> server, BlockServer& handler, ExportCata
     leave(0);
   }
   // A look at a path may hang here with its mount, until kLeaveWithin is over.
-  pool.reset();
+  pool.finish();
   handler.close_queues();
   server.reset();
 }
@@ -413,19 +413,16 @@ int serve(const Invocation& invocation, ExportCatalogue& catalogue, const State&
   // One for both, or a host would have twice its share.
   options.client_log = std::make_shared<rtrs::ClientLog>(options.log);
 
-  auto pool = std::make_unique<BlockingPool>();
+  BlockingPool pool{options.client_log};
   const auto meters = std::make_shared<MeterBook>();
-  Surroundings surroundings = pool->surroundings(options.client_log);
-  surroundings.meters = meters;
-  surroundings.clock = &metrics_clock;
-  PathWatch paths{catalogue,
-                  [offload = surroundings.offload](std::function<void()> work) {
-                    offload(nullptr, std::move(work), {});
-                  },
-                  log_function()};
-  BlockServer handler{catalogue,
-                      {.queue_depth = settings.queue_depth, .max_io_size = settings.max_io_size},
-                      std::move(surroundings)};
+  pool.meters = meters;
+  pool.clock = &metrics_clock;
+  PathWatch paths{
+      catalogue,
+      [&pool](std::function<void()> work) { pool.offload(nullptr, std::move(work), {}); },
+      log_function()};
+  BlockServer handler{
+      catalogue, {.queue_depth = settings.queue_depth, .max_io_size = settings.max_io_size}, pool};
   handler.limit_sessions(settings.session_limits);
   if (const std::string wrong = complaint_about_socket_place(control_path(settings));
       !wrong.empty()) {
@@ -482,7 +479,7 @@ int serve(const Invocation& invocation, ExportCatalogue& catalogue, const State&
   late_metrics.reset();
   door.reset();
   reloader.reset();
-  stop(std::move(server), handler, catalogue, std::move(pool));
+  stop(std::move(server), handler, catalogue, pool);
   return wrong.empty() ? 0 : 1;
 }
 

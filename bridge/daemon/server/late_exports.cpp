@@ -13,7 +13,7 @@
 #include "bridge/daemon/logging.hpp"
 #include "bridge/protocol/printable.hpp"
 #include "bridge/server/attempt.hpp"
-#include "bridge/server/surroundings.hpp"
+#include "bridge/server/services.hpp"
 #include "rdma/log_about.hpp"
 
 namespace rnbd {

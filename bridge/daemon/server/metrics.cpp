@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "bridge/daemon/metrics_common.hpp"
+#include "rdma/client.hpp"
 #include "rdma/transport/tls/inspect.hpp"
 
 namespace rnbd {

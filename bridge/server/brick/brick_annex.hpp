@@ -16,8 +16,8 @@ class BrickAnnex final : public ServerAnnex {
     return std::make_unique<BrickMessages>(session, paths_);
   }
   void on_memory_path_up(rtrs::ServerSession& session, const wire::Uuid& path,
-                         rtrs::Regions& regions, const Surroundings& surroundings) override {
-    paths_.up(session, path, regions, surroundings);
+                         rtrs::Regions& regions, const Services& services) override {
+    paths_.up(session, path, regions, services);
   }
   void on_memory_path_down(rtrs::ServerSession& session, const wire::Uuid& path) override {
     paths_.down(session, path);

@@ -111,8 +111,7 @@ BrickDevice::~BrickDevice() {
 bool BrickDevice::leave(const std::function<void()>& then) {
   const auto leaving = std::exchange(client_, nullptr);
   if (leaving == nullptr) return false;
-  leaving->leave(
-      [&around = surroundings_, reactor = reactor_, then] { around.run_later(reactor, then); });
+  leaving->leave([&around = services_, reactor = reactor_, then] { around.later(reactor, then); });
   return true;
 }
 
@@ -125,12 +124,12 @@ std::shared_ptr<BrickClient> BrickMessages::client_of(Device& device,
   if (service == nullptr) return nullptr;
   if (const auto* const known = part_of<BrickDevice>(device.annexes)) return known->client();
   const auto client = std::make_shared<BrickClient>(*service, session_.facts.name);
-  device.annexes.push_back(std::make_unique<BrickDevice>(client, session_.surroundings, reactor()));
-  service->run([client, reactor = reactor(), &around = session_.surroundings, session](Brick&) {
+  device.annexes.push_back(std::make_unique<BrickDevice>(client, session_.services, reactor()));
+  service->run([client, reactor = reactor(), &around = session_.services, session](Brick&) {
     client->join([reactor, &around, session] {
-      if (around.visit)
-        around.visit(reactor, session,
-                     [](rtrs::ServerSession& core) { rtrs::recall_memory(core); });
+      if (around.sessions != nullptr)
+        around.sessions->visit(reactor, session,
+                               [](rtrs::ServerSession& core) { rtrs::recall_memory(core); });
     });
   });
   return client;
@@ -144,12 +143,11 @@ void BrickMessages::order(rtrs::ServerRequest& request, Device& device, Order or
   ++device.running;
   brick::BrickService& service = client->service();
   const auto then = [this, &request, &device](const brick::Reply& reply) {
-    session_.surroundings.run_later(
-        reactor(),
-        [this, &request, &device, error = reply.error,
-         bytes = reply.maps.empty() ? std::vector<std::byte>{} : encode_maps(reply.maps)] {
-          ordered(request, device, error, bytes);
-        });
+    session_.services.later(reactor(), [this, &request, &device, error = reply.error,
+                                        bytes = reply.maps.empty() ? std::vector<std::byte>{}
+                                                                   : encode_maps(reply.maps)] {
+      ordered(request, device, error, bytes);
+    });
   };
   service.run([&service, then, order = std::move(order), keep = client](Brick& brick) {
     order(brick, service.ask(then), *keep);
@@ -161,13 +159,12 @@ void BrickMessages::ask(rtrs::ServerRequest& request, Device& device, Question q
   const auto client = client_of(device, request.session);
   if (client == nullptr) return finish(request, EOPNOTSUPP);
   ++device.running;
-  client->service().run(
-      [this, &request, &device, question = std::move(question), keep = client](Brick& brick) {
-        session_.surroundings.run_later(reactor(),
-                                        [this, &request, &device, bytes = question(brick, *keep)] {
-                                          ordered(request, device, 0, bytes);
-                                        });
-      });
+  client->service().run([this, &request, &device, question = std::move(question),
+                         keep = client](Brick& brick) {
+    session_.services.later(reactor(), [this, &request, &device, bytes = question(brick, *keep)] {
+      ordered(request, device, 0, bytes);
+    });
+  });
 }
 
 /// The answer may end the session, so nothing of it is touched afterwards, except while a
@@ -200,7 +197,7 @@ bool BrickMessages::on_request(rtrs::ServerRequest& request, wire::MessageType t
 
 void BrickMessages::handle(rtrs::ServerRequest& request, wire::MessageType type) {
   const bool may = (session_.facts.features & wire::kFeaturePassive) != 0;
-  if (!may || !session_.surroundings.later) return finish(request, EINVAL);
+  if (!may) return finish(request, EINVAL);
   const bool asks = type == wire::kBrickInfo || type == wire::kBrickMap || type == wire::kBrickList;
   if (request.is_read != asks) return finish(request, EINVAL);
   // All of these begin alike.

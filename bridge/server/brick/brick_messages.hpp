@@ -13,8 +13,8 @@
 #include "bridge/server/brick/brick_client.hpp"
 #include "bridge/server/brick/memory_paths.hpp"
 #include "bridge/server/open_table.hpp"
+#include "bridge/server/services.hpp"
 #include "bridge/server/session_parts.hpp"
-#include "bridge/server/surroundings.hpp"
 #include "rdma/core/server/request.hpp"
 
 namespace rnbd {
@@ -22,9 +22,8 @@ namespace rnbd {
 /// One session's part in the brick of a device.
 class BrickDevice final : public DeviceAnnex {
  public:
-  BrickDevice(std::shared_ptr<BrickClient> client, const Surroundings& surroundings,
-              rtrs::Reactor* reactor)
-      : client_{std::move(client)}, surroundings_{surroundings}, reactor_{reactor} {}
+  BrickDevice(std::shared_ptr<BrickClient> client, const Services& services, rtrs::Reactor* reactor)
+      : client_{std::move(client)}, services_{services}, reactor_{reactor} {}
   ~BrickDevice() override;
 
   /// Null: it has left.
@@ -34,7 +33,7 @@ class BrickDevice final : public DeviceAnnex {
 
  private:
   std::shared_ptr<BrickClient> client_;
-  const Surroundings& surroundings_;
+  const Services& services_;
   rtrs::Reactor* const reactor_;
 };
 

@@ -3,7 +3,7 @@
 
 #include <cerrno>
 
-#include "bridge/server/surroundings.hpp"
+#include "bridge/server/services.hpp"
 #include "rdma/server.hpp"
 
 namespace rnbd {
@@ -12,29 +12,27 @@ namespace rnbd {
 class MemoryPaths::Exposure final : public brick::BrickExposure,
                                     public std::enable_shared_from_this<Exposure> {
  public:
-  Exposure(const Surroundings& surroundings, rtrs::ServerSession& session,
-           const rtrs::wire::Uuid& path, rtrs::Regions& regions)
-      : surroundings_{surroundings}, session_{session}, path_{path}, regions_{&regions} {}
+  Exposure(const Services& services, rtrs::ServerSession& session, const rtrs::wire::Uuid& path,
+           rtrs::Regions& regions)
+      : services_{services}, session_{session}, path_{path}, regions_{&regions} {}
 
   /// Threads: the reactor.
   void close() { regions_ = nullptr; }
 
   void expose(std::span<std::byte> memory, std::uint32_t rights,
               std::function<void(int, std::uint32_t, std::uint64_t)> done) override {
-    surroundings_.run_later(reactor_,
-                            [self = shared_from_this(), memory, rights, done = std::move(done)] {
-                              self->expose_now(memory, rights, done);
-                            });
+    services_.later(reactor_, [self = shared_from_this(), memory, rights, done = std::move(done)] {
+      self->expose_now(memory, rights, done);
+    });
   }
   void retire(std::uint32_t key, std::uint64_t address, std::function<void()> done) override {
-    surroundings_.run_later(reactor_,
-                            [self = shared_from_this(), key, address, done = std::move(done)] {
-                              if (self->regions_ == nullptr) return done();
-                              self->regions_->retire({address, key}, done);
-                            });
+    services_.later(reactor_, [self = shared_from_this(), key, address, done = std::move(done)] {
+      if (self->regions_ == nullptr) return done();
+      self->regions_->retire({address, key}, done);
+    });
   }
   void end() override {
-    surroundings_.run_later(reactor_, [self = shared_from_this()] {
+    services_.later(reactor_, [self = shared_from_this()] {
       if (self->regions_ != nullptr) rtrs::revoke_memory_path(self->session_, self->path_);
     });
   }
@@ -51,7 +49,7 @@ class MemoryPaths::Exposure final : public brick::BrickExposure,
     done(0, where->key, where->address);
   }
 
-  const Surroundings& surroundings_;
+  const Services& services_;
   rtrs::ServerSession& session_;  ///< gone when regions_ is null
   rtrs::Reactor* const reactor_ = rtrs::reactor_of(session_);
   const rtrs::wire::Uuid path_;
@@ -59,8 +57,8 @@ class MemoryPaths::Exposure final : public brick::BrickExposure,
 };
 
 void MemoryPaths::up(rtrs::ServerSession& session, const rtrs::wire::Uuid& path,
-                     rtrs::Regions& regions, const Surroundings& surroundings) {
-  auto exposure = std::make_shared<Exposure>(surroundings, session, path, regions);
+                     rtrs::Regions& regions, const Services& services) {
+  auto exposure = std::make_shared<Exposure>(services, session, path, regions);
   const std::lock_guard lock{mutex_};
   paths_[{&session, path}] = std::move(exposure);
 }

@@ -17,7 +17,7 @@ class ServerSession;
 
 namespace rnbd {
 
-struct Surroundings;
+class Services;
 
 /// Passes the orders of bricks on to the event loop of the path.
 ///
@@ -25,7 +25,7 @@ struct Surroundings;
 class MemoryPaths {
  public:
   void up(rtrs::ServerSession& session, const rtrs::wire::Uuid& path, rtrs::Regions& regions,
-          const Surroundings& surroundings);
+          const Services& services);
   /// The path is down: no memory that was exposed over it is used any more.
   void down(rtrs::ServerSession& session, const rtrs::wire::Uuid& path);
   /// Null: the session has no such path.

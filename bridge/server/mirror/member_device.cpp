@@ -22,19 +22,18 @@ void refuse(BackendRequest& request, int error) {
 
 }  // namespace
 
-MemberDevice::MemberDevice(Device& device, std::shared_ptr<Seat> seat,
-                           const Surroundings& surroundings, rtrs::Reactor* reactor)
+MemberDevice::MemberDevice(Device& device, std::shared_ptr<Seat> seat, const Services& services,
+                           rtrs::Reactor* reactor)
     : device_{device},
       seat_{std::move(seat)},
-      surroundings_{surroundings},
+      services_{services},
       reactor_{reactor},
       inner_{*device.queue} {}
 
-MemberDevice& MemberDevice::of(Device& device, Seat& seat, const Surroundings& surroundings,
+MemberDevice& MemberDevice::of(Device& device, Seat& seat, const Services& services,
                                rtrs::Reactor* reactor) {
   if (auto* const known = part_of<MemberDevice>(device.annexes)) return *known;
-  auto made =
-      std::make_unique<MemberDevice>(device, seat.shared_from_this(), surroundings, reactor);
+  auto made = std::make_unique<MemberDevice>(device, seat.shared_from_this(), services, reactor);
   MemberDevice& part = *made;
   device.annexes.push_back(std::move(made));
   device.queue = &part;
@@ -60,7 +59,7 @@ void MemberDevice::submit(BackendRequest& request) {
   if (const int error = seat_->write(session_, regions->first, regions->second))
     return refuse(request, error);
   // The request keeps the device.
-  seat_->keep(surroundings_, reactor_, [this, &request, regions](int error) {
+  seat_->keep(services_, reactor_, [this, &request, regions](int error) {
     if (error == 0 && !is_served()) return refuse(request, ESTALE);
     if (error != 0) return request.done(request, error);
     seat_->warm_up(regions->first, regions->second);

@@ -19,9 +19,9 @@ namespace rnbd::mirror {
 class MemberDevice final : public DeviceAnnex, public BackendQueue {
  public:
   /// The part of a device; it is made if there is none yet.
-  static MemberDevice& of(Device& device, Seat& seat, const Surroundings& surroundings,
+  static MemberDevice& of(Device& device, Seat& seat, const Services& services,
                           rtrs::Reactor* reactor);
-  MemberDevice(Device& device, std::shared_ptr<Seat> seat, const Surroundings& surroundings,
+  MemberDevice(Device& device, std::shared_ptr<Seat> seat, const Services& services,
                rtrs::Reactor* reactor);
   ~MemberDevice() override { seat_->leave(session_); }
 
@@ -48,7 +48,7 @@ class MemberDevice final : public DeviceAnnex, public BackendQueue {
 
   const Device& device_;
   const std::shared_ptr<Seat> seat_;
-  const Surroundings& surroundings_;
+  const Services& services_;
   rtrs::Reactor* const reactor_;
   BackendQueue& inner_;
   std::uint64_t session_ = 0;  ///< at the seat; 0: it has claimed nothing

@@ -12,9 +12,9 @@
 #include "bridge/server/answer.hpp"
 #include "bridge/server/io_requests.hpp"
 #include "bridge/server/queue_table.hpp"
+#include "bridge/server/services.hpp"
 #include "bridge/server/session_facts.hpp"
 #include "bridge/server/session_log.hpp"
-#include "bridge/server/surroundings.hpp"
 
 namespace rnbd {
 
@@ -106,10 +106,10 @@ void MemberMessages::claim(rtrs::ServerRequest& request) {
   device->lease.look_again();
   if (const int error = unfit_as_member(*device, *claim)) return finish(request, error);
   auto& seat = *part_of<mirror::Seat>(device->lease.storage()->annexes());
-  MemberDevice& part = MemberDevice::of(*device, seat, session_.surroundings, reactor());
+  MemberDevice& part = MemberDevice::of(*device, seat, session_.services, reactor());
   const ClaimingPtr claiming{
       new Claiming{request, *claim, seat.shared_from_this(), part.begin_session()}};
-  seat.begin_claim(session_.surroundings, reactor(), [this, claiming] { turn(claiming); });
+  seat.begin_claim(session_.services, reactor(), [this, claiming] { turn(claiming); });
 }
 
 /// No other claim of this storage is under way.
@@ -138,16 +138,16 @@ void MemberMessages::turn(const ClaimingPtr& claiming) {
   if (seat.refuses(claiming->claim, claiming->session)) return end(claiming, 0, true);
   if (seat.serves(claiming->session)) return grant(claiming);
   seat.fence();
-  if (!session_.surroundings.drain) return grant(claiming);
-  session_.surroundings.drain(reactor(), device->lease.storage()->writers(), device,
-                              [this, claiming] { grant(claiming); });
+  if (session_.services.sessions == nullptr) return grant(claiming);
+  session_.services.sessions->drain(reactor(), device->lease.storage()->writers(), device,
+                                    [this, claiming] { grant(claiming); });
 }
 
 void MemberMessages::grant(const ClaimingPtr& claiming) {
   if (session_.devices.usable(claiming->claim.device_id) == nullptr)
     return end(claiming, ENOTCONN, false);
   claiming->seat->grant(claiming->claim, claiming->session);
-  claiming->seat->keep(session_.surroundings, reactor(),
+  claiming->seat->keep(session_.services, reactor(),
                        [this, claiming](int error) { granted(claiming, error); });
 }
 
@@ -179,8 +179,7 @@ void MemberMessages::end(const ClaimingPtr& claiming, int error, bool refused) {
 
 void MemberMessages::ended(rtrs::ServerRequest& request, mirror::Seat& seat, int error) {
   if (error != 0) return finish(request, error);
-  seat.keep(session_.surroundings, reactor(),
-            [&request](int failure) { finish(request, failure); });
+  seat.keep(session_.services, reactor(), [&request](int failure) { finish(request, failure); });
 }
 
 void MemberMessages::view(rtrs::ServerRequest& request) {

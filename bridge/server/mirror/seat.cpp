@@ -87,17 +87,17 @@ std::string Seat::closed_to(std::uint64_t features, std::string_view name) const
          std::string{name} + " (with TLS rnbds-mirror+tcp://, over RDMA rnbd-mirror://)";
 }
 
-void Seat::attach(Device& device, const Surroundings& surroundings, rtrs::Reactor* reactor) {
-  if (taken()) MemberDevice::of(device, *this, surroundings, reactor);
+void Seat::attach(Device& device, const Services& services, rtrs::Reactor* reactor) {
+  if (taken()) MemberDevice::of(device, *this, services, reactor);
 }
 
 // ---- Claims -------------------------------------------------------------------------------------
 
-void Seat::begin_claim(const Surroundings& surroundings, rtrs::Reactor* reactor,
+void Seat::begin_claim(const Services& services, rtrs::Reactor* reactor,
                        std::function<void()> then) {
   {
     const std::lock_guard lock{mutex_};
-    claims_.push_back({&surroundings, reactor, then});
+    claims_.push_back({&services, reactor, then});
     if (claims_.size() > 1) return;
   }
   then();
@@ -112,8 +112,7 @@ void Seat::end_claim() {
     if (!claims_.empty()) next = claims_.front();
   }
   if (!next) return;
-  if (!next->surroundings->later) return next->then();
-  next->surroundings->later(next->reactor, std::move(next->then));
+  next->services->later(next->reactor, std::move(next->then));
 }
 
 /// The upper half of a term counts decisions that operators have forced.
@@ -305,7 +304,7 @@ std::vector<std::byte> Seat::regions(std::uint32_t which, std::uint32_t first,
 
 // ---- Durability ---------------------------------------------------------------------------------
 
-void Seat::keep(const Surroundings& surroundings, rtrs::Reactor* reactor,
+void Seat::keep(const Services& services, rtrs::Reactor* reactor,
                 std::function<void(int error)> then) {
   {
     const std::lock_guard lock{mutex_};
@@ -316,11 +315,11 @@ void Seat::keep(const Surroundings& surroundings, rtrs::Reactor* reactor,
       if (std::exchange(is_saving_, true)) return;
     }
   }
-  then ? then(0) : run_save(surroundings, reactor);
+  then ? then(0) : run_save(services, reactor);
 }
 
 /// Changes during a save are saved together after it.
-void Seat::run_save(const Surroundings& surroundings, rtrs::Reactor* reactor) {
+void Seat::run_save(const Services& services, rtrs::Reactor* reactor) {
   struct Run {
     Save save;
     tl::expected<void, std::string> result =
@@ -331,13 +330,13 @@ void Seat::run_save(const Surroundings& surroundings, rtrs::Reactor* reactor) {
     const std::lock_guard lock{mutex_};
     run->save = prepare();
   }
-  surroundings.run_recording(
+  services.record(
       reactor,
       [self = shared_from_this(), run] {
         attempt([&] { run->result = self->write_out(run->save); });
       },
-      [self = shared_from_this(), run, &surroundings, reactor] {
-        self->saved(surroundings, reactor, run->result);
+      [self = shared_from_this(), run, &services, reactor] {
+        self->saved(services, reactor, run->result);
       });
 }
 
@@ -364,7 +363,7 @@ tl::expected<void, std::string> Seat::write_out(const Save& save) {
   return {};
 }
 
-void Seat::saved(const Surroundings& surroundings, rtrs::Reactor* reactor,
+void Seat::saved(const Services& services, rtrs::Reactor* reactor,
                  const tl::expected<void, std::string>& result) {
   std::vector<Waiter> done;
   bool more = false;
@@ -383,15 +382,15 @@ void Seat::saved(const Surroundings& surroundings, rtrs::Reactor* reactor,
     forget_unrecorded();
   }
   if (!result)
-    surroundings.say(rtrs::LogLevel::error, "",
-                     "cannot keep the record of a member of a mirror group: " + result.error());
-  if (more) run_save(surroundings, reactor);
+    services.say(rtrs::LogLevel::error, "",
+                 "cannot keep the record of a member of a mirror group: " + result.error());
+  if (more) run_save(services, reactor);
   for (Waiter& waiter : done) {
     const int error = result ? 0 : EIO;
-    if (waiter.reactor == reactor || !surroundings.later) {
+    if (waiter.reactor == reactor) {
       waiter.then(error);
     } else {
-      surroundings.later(waiter.reactor, [then = std::move(waiter.then), error] { then(error); });
+      services.later(waiter.reactor, [then = std::move(waiter.then), error] { then(error); });
     }
   }
 }

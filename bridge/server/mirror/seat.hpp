@@ -18,7 +18,7 @@
 
 #include "bridge/server/annex.hpp"
 #include "bridge/server/mirror/member_store.hpp"
-#include "bridge/server/surroundings.hpp"
+#include "bridge/server/services.hpp"
 
 namespace rnbd::mirror {
 
@@ -51,7 +51,7 @@ class Seat final : public StorageAnnex, public std::enable_shared_from_this<Seat
   bool taken() const { return taken_.load(std::memory_order_acquire); }
   std::optional<SeatStatus> status() const;
   std::string closed_to(std::uint64_t features, std::string_view name) const override;
-  void attach(Device& device, const Surroundings& surroundings, rtrs::Reactor* reactor) override;
+  void attach(Device& device, const Services& services, rtrs::Reactor* reactor) override;
 
   // The data path.
   bool serves(std::uint64_t session) const {
@@ -70,8 +70,7 @@ class Seat final : public StorageAnnex, public std::enable_shared_from_this<Seat
   // Claims. One after the other: begin() says when it is this one's turn.
   std::uint64_t next_session() { return ++last_session_; }
   /// Calls `then`, at once or on the reactor, when all earlier claims have ended with end_claim().
-  void begin_claim(const Surroundings& surroundings, rtrs::Reactor* reactor,
-                   std::function<void()> then);
+  void begin_claim(const Services& services, rtrs::Reactor* reactor, std::function<void()> then);
   void end_claim();
   /// The errno that forbids this claim: EEXIST, EIO, or EINVAL for a term so far ahead that it
   /// would shut all others out. 0: it may be granted.
@@ -110,8 +109,7 @@ class Seat final : public StorageAnnex, public std::enable_shared_from_this<Seat
 
   /// Makes all changes so far durable. Then it calls `then` with 0, or with EIO and a line in the
   /// log. The call is made on the reactor, or at once if there are no changes.
-  void keep(const Surroundings& surroundings, rtrs::Reactor* reactor,
-            std::function<void(int error)> then);
+  void keep(const Services& services, rtrs::Reactor* reactor, std::function<void(int error)> then);
 
  private:
   using Place = std::pair<unsigned, std::size_t>;  ///< map, page
@@ -127,7 +125,7 @@ class Seat final : public StorageAnnex, public std::enable_shared_from_this<Seat
     bool none() const { return !head && first.empty() && rest.empty(); }
   };
   struct Claimant {
-    const Surroundings* surroundings;
+    const Services* services;
     rtrs::Reactor* reactor;
     std::function<void()> then;
   };
@@ -143,9 +141,9 @@ class Seat final : public StorageAnnex, public std::enable_shared_from_this<Seat
   Save prepare();
   void find_warm();
 
-  void run_save(const Surroundings& surroundings, rtrs::Reactor* reactor);
+  void run_save(const Services& services, rtrs::Reactor* reactor);
   tl::expected<void, std::string> write_out(const Save& save);
-  void saved(const Surroundings& surroundings, rtrs::Reactor* reactor,
+  void saved(const Services& services, rtrs::Reactor* reactor,
              const tl::expected<void, std::string>& result);
 
   const std::shared_ptr<MemberStore> store_;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What stands for TLS and proofs in a build without them: nobody gets credentials, so that no
-// session of TLS is ever made.
+// The place of TLS and proofs in a build without them: nobody gets credentials, so that no session
+// of TLS is ever made.
 #include <unistd.h>
 
 #include <cerrno>
@@ -24,8 +24,8 @@ tl::unexpected<std::string> absent() { return tl::unexpected(std::string{kAbsent
 
 // ---- Credentials: there are none ----------------------------------------------------------------
 
-tl::expected<std::shared_ptr<const Credentials>, std::string> Credentials::load(const TlsKeys&,
-                                                                                Role) {
+tl::expected<std::shared_ptr<const Credentials>, std::string> Credentials::load(
+    const TlsKeys&, Role, const OptionWords&) {
   return absent();
 }
 Credentials::~Credentials() = default;
@@ -34,7 +34,8 @@ std::string Credentials::withdrawn(const Identity&) const { return ""; }
 int Credentials::apply(gnutls_session_int*) const { return EOPNOTSUPP; }
 std::string Credentials::ending(std::time_t, bool) const { return ""; }
 
-tl::expected<std::shared_ptr<KeyStore>, std::string> KeyStore::open(TlsKeys, Log) {
+tl::expected<std::shared_ptr<KeyStore>, std::string> KeyStore::open(TlsKeys, Log,
+                                                                    const OptionWords&) {
   return absent();
 }
 std::shared_ptr<const Credentials> KeyStore::current() { return current_; }

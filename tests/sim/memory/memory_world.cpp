@@ -57,13 +57,11 @@ MemoryWorld::MemoryWorld(std::uint64_t seed, bool trace) : rng_{seed}, trace_{tr
   disk.name = "brick";
   disk.storage = "sim";
   if (const auto added = catalogue_->add(disk); !added) fail(added.error().text);
-  rnbd::Surroundings surroundings;
-  surroundings.later = [this](rtrs::Reactor*, Work work) { on_reactor(std::move(work)); };
   server_ = std::make_unique<rnbd::BlockServer>(
       *catalogue_,
       rnbd::BlockServerLimits{kMemoryDepth, kIoSize, rnbd::DeviceIds::never_twice,
                               rtrs::Duration::zero()},
-      surroundings);
+      event_loop_);
   on_recall = [this](rtrs::ServerSession& core) {
     for (const auto& session : sessions_)
       if (session->core.get() == &core) ++session->recalls;

@@ -159,6 +159,13 @@ class MemoryWorld {
   std::vector<std::unique_ptr<Session>> sessions_;
   std::unique_ptr<MemoryBrick> brick_;
   std::unique_ptr<rnbd::ExportCatalogue> catalogue_;
+  struct EventLoop final : rnbd::Services {
+    explicit EventLoop(MemoryWorld& its) : world{its} {}
+    bool has_event_loop() const override { return true; }
+    void later(rtrs::Reactor*, Work work) const override { world.on_reactor(std::move(work)); }
+    MemoryWorld& world;
+  };
+  EventLoop event_loop_{*this};
   std::unique_ptr<rnbd::BlockServer> server_;
   std::vector<std::unique_ptr<MemoryLink>> links_;  ///< also those of the past
   std::vector<User> users_;

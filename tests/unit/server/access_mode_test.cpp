@@ -62,8 +62,9 @@ TEST_CASE("access modes: who comes back takes nothing from an idle session") {
   World world;
   auto other = world.make_session("other");
   REQUIRE(world.open(*other, "disk", kRw).error == 0);
-  world.surroundings.reclaim = [](rtrs::Reactor*, const WriterCount*, const std::string&,
-                                  std::function<void()>) { FAIL("it asks for it"); };
+  world.services.sessions = &world.services;
+  world.services.on_reclaim = [](rtrs::Reactor*, const WriterCount*, const std::string&,
+                                 std::function<void()>) { FAIL("it asks for it"); };
   wire::NumberedOpen message{wire::encode_open("disk", kRw), {1, 1}};
   message.open.flags = wire::kOpenAgain;
   const Call& call = world.send(world.session(), message, true, room(sizeof(wire::OpenResponse)));
@@ -79,8 +80,9 @@ TEST_CASE("access modes: who finds another writer asks for what idle sessions ho
   unsigned times = 0;
   std::function<void()> go_on;
   std::string reason;
-  world.surroundings.reclaim = [&](rtrs::Reactor*, const WriterCount* storage,
-                                   const std::string& why, std::function<void()> then) {
+  world.services.sessions = &world.services;
+  world.services.on_reclaim = [&](rtrs::Reactor*, const WriterCount* storage,
+                                  const std::string& why, std::function<void()> then) {
     asked = storage;
     reason = why;
     ++times;

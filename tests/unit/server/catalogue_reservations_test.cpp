@@ -290,18 +290,18 @@ TEST_CASE("catalogue: a session that comes again unnoticed is told of its own re
   Fakes server{records};
   CHECK(failure_of(server.catalogue, {"rw", file.path, "", false, false}).empty());
   World world;  // sends the messages
-  world.surroundings.offload = world.surroundings.record =
+  world.services.on_offload = world.services.on_record =
       [](rtrs::Reactor*, const std::function<void()>& work, const std::function<void()>& then) {
         work();
         then();
       };
-  QueueTable queues{nullptr, server.catalogue, world.surroundings};
+  QueueTable queues{nullptr, server.catalogue, world.services};
   SessionFacts facts;
   facts.uuid = {1};
   facts.extensions = facts.claims = true;
   facts.queue_depth = 4;
   facts.max_io_size = 65536;
-  BlockSession session{facts, server.catalogue, queues, world.surroundings};
+  BlockSession session{facts, server.catalogue, queues, world.services};
   const auto open = [&](std::uint32_t number, std::uint8_t flags) {
     wire::NumberedOpen message{wire::encode_open("rw", kReadWrite), {number, 0}};
     message.open.flags = flags;

@@ -232,7 +232,7 @@ TEST_CASE("claim: one that is granted once more serves nobody who saw less than 
     facts.queue_depth = 4;
     facts.max_io_size = 65536;
     auto session =
-        std::make_unique<BlockSession>(facts, world.catalogue, world.queues, world.surroundings);
+        std::make_unique<BlockSession>(facts, world.catalogue, world.queues, world.services);
     REQUIRE(world.open_unclaimed(*session).error == 0);
     return session;
   };
@@ -255,8 +255,9 @@ TEST_CASE("claim: an idle session's reservation goes to who claims, not to who l
   auto idle = world.make_session("idle");
   REQUIRE(world.open(*idle, "disk", AccessMode::read_write).error == 0);
   unsigned ended = 0;
-  world.surroundings.reclaim = [&](rtrs::Reactor*, const WriterCount*, const std::string&,
-                                   const std::function<void()>& then) {
+  world.services.sessions = &world.services;
+  world.services.on_reclaim = [&](rtrs::Reactor*, const WriterCount*, const std::string&,
+                                  const std::function<void()>& then) {
     ++ended;
     idle.reset();
     then();
@@ -272,8 +273,9 @@ TEST_CASE("claim: an idle session's reservation goes to who claims, not to who l
 TEST_CASE("claim: who looks is told whether a writer is there") {
   ClaimWorld world;
   bool there = true;
-  world.surroundings.survey = [&](rtrs::Reactor*, const WriterCount*,
-                                  const std::function<void(bool)>& then) { then(there); };
+  world.services.sessions = &world.services;
+  world.services.on_survey = [&](rtrs::Reactor*, const WriterCount*,
+                                 const std::function<void(bool)>& then) { then(there); };
   world.open_unclaimed(world.session());
   CHECK((world.look(world.session()).flags & wire::kDeviceInUse) != 0);
   there = false;
@@ -319,7 +321,7 @@ TEST_CASE("claim: an OPEN or a CLAIM beside a writer who is leaving waits for a 
   auto writer = world.make_session("writer");
   auto other = world.make_session("other");
   std::vector<std::function<void()>> waiting;
-  world.surroundings.after = [&](rtrs::Reactor*, rtrs::Duration, std::function<void()> work) {
+  world.services.on_after = [&](rtrs::Reactor*, rtrs::Duration, std::function<void()> work) {
     waiting.push_back(std::move(work));
     return std::make_shared<int>();
   };

@@ -142,7 +142,7 @@ TEST_CASE("evicted: a client that is out opens nothing, neither anew nor again")
   facts.extensions = true;
   facts.queue_depth = 4;
   facts.max_io_size = 4096;
-  BlockSession session{facts, world.catalogue, world.queues, world.surroundings};
+  BlockSession session{facts, world.catalogue, world.queues, world.services};
   CHECK(world.open(session, "disk").error == EACCES);
   CHECK(world.open(session, "nothing").error == EACCES);
   REQUIRE(world.catalogue.evicted().readmit("@10.0.0.5").has_value());

@@ -78,20 +78,13 @@ std::vector<std::byte> room(std::size_t size) { return std::vector<std::byte>(si
 World::World() : World(Options{}) {}
 
 World::World(const Options& options)
-    : surroundings{.later = {},
-                   .after = {},
-                   .offload = {},
-                   .record = {},
-                   .reclaim = {},
-                   .survey = {},
-                   .log = [this](rtrs::LogLevel, const std::string&,
-                                 const std::string& line) { log.push_back(line); }},
-      catalogue{{.open = [this](const std::string&, const BackendOptions& how)
+    : catalogue{{.open = [this](const std::string&, const BackendOptions& how)
                      -> tl::expected<std::unique_ptr<Backend>, Failure> {
         next_backend->info_.read_only |= how.read_only;
         return std::unique_ptr<Backend>{std::exchange(next_backend, nullptr)};
       }}},
-      queues{nullptr, catalogue, surroundings} {
+      queues{nullptr, catalogue, services} {
+  services.on_line = [this](const std::string& line) { log.push_back(line); };
   disk_ = &add("disk", options.size, false, options.adjust);
   session_ = make_session("client", options.extensions);
 }
@@ -129,7 +122,7 @@ std::unique_ptr<BlockSession> World::make_session(const std::string& name, bool 
   facts.ids = ids;
   facts.queue_depth = 4;
   facts.max_io_size = 65536;
-  return std::make_unique<BlockSession>(facts, catalogue, queues, surroundings);
+  return std::make_unique<BlockSession>(facts, catalogue, queues, services);
 }
 
 Call& World::send_bytes(BlockSession& target, std::vector<std::byte> message, bool is_read,

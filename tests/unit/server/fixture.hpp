@@ -15,6 +15,7 @@
 #include "bridge/server/catalogue.hpp"
 #include "bridge/server/queue_table.hpp"
 #include "rdma/core/server/request.hpp"
+#include "tests/unit/server/fake_services.hpp"
 
 namespace rnbd::test {
 
@@ -150,7 +151,7 @@ class World {
   void end_session() { session_.reset(); }
 
   std::vector<std::string> log;
-  Surroundings surroundings;
+  FakeServices services;
   FakeBackend* next_backend = nullptr;
   ExportCatalogue catalogue;
   QueueTable queues;

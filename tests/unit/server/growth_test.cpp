@@ -141,14 +141,14 @@ TEST_CASE("growth: an answer for which nobody waits any more is not taken while 
   FakeDistantSize& distant = world.disk().be_distant();
   distant.there = 2 * kSize;
   std::function<void()> question, moment;
-  world.surroundings.offload = [&](rtrs::Reactor*, std::function<void()> work,
-                                   std::function<void()> then) {
+  world.services.on_offload = [&](rtrs::Reactor*, std::function<void()> work,
+                                  std::function<void()> then) {
     question = [work = std::move(work), then = std::move(then)] {
       work();
       then();
     };
   };
-  world.surroundings.after = [&](rtrs::Reactor*, rtrs::Duration time, std::function<void()> work) {
+  world.services.on_after = [&](rtrs::Reactor*, rtrs::Duration time, std::function<void()> work) {
     if (time < world.session().facts().open_timeout) moment = std::move(work);
     return std::make_shared<int>();
   };

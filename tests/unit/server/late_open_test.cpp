@@ -49,18 +49,18 @@ struct LateWorld : World {
           ++open_files;
           return backend;
         }}},
-        file_queues{nullptr, files, surroundings} {
+        file_queues{nullptr, files, services} {
     REQUIRE(files.files().set(directory.path.string()).has_value());
-    surroundings.later = [](rtrs::Reactor*, std::function<void()> work) { work(); };
-    surroundings.offload = [this](rtrs::Reactor*, std::function<void()> work,
-                                  std::function<void()> then) {
+    services.on_later = [](rtrs::Reactor*, std::function<void()> work) { work(); };
+    services.on_offload = [this](rtrs::Reactor*, std::function<void()> work,
+                                 std::function<void()> then) {
       offloaded.push_back({std::move(work), std::move(then)});
     };
-    surroundings.record = [this](rtrs::Reactor*, std::function<void()> work,
-                                 std::function<void()> then) {
+    services.on_record = [this](rtrs::Reactor*, std::function<void()> work,
+                                std::function<void()> then) {
       records.push_back({std::move(work), std::move(then)});
     };
-    surroundings.after = [this](rtrs::Reactor*, rtrs::Duration, std::function<void()> work) {
+    services.on_after = [this](rtrs::Reactor*, rtrs::Duration, std::function<void()> work) {
       auto token = std::make_shared<int>();
       timers.emplace_back(token, std::move(work));
       return token;
@@ -72,7 +72,7 @@ struct LateWorld : World {
     facts.extensions = extensions;
     facts.queue_depth = 4;
     facts.max_io_size = 4096;
-    return std::make_unique<BlockSession>(facts, files, file_queues, surroundings);
+    return std::make_unique<BlockSession>(facts, files, file_queues, services);
   }
   static void run(std::deque<Job>& jobs) {
     REQUIRE(!jobs.empty());
@@ -224,7 +224,7 @@ TEST_CASE("late open: a right that is withdrawn before the file is open opens no
   facts.max_io_size = 4096;
   world.files.set_search_rights({.rw = {"host1"}, .ro = {}});
   auto session =
-      std::make_unique<BlockSession>(facts, world.files, world.file_queues, world.surroundings);
+      std::make_unique<BlockSession>(facts, world.files, world.file_queues, world.services);
   const auto open_while = [&](const Rights& next, wire::AccessMode mode) {
     Call& call = world.open(*session, "a", mode);
     REQUIRE(call.finished == 0);

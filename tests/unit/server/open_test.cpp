@@ -266,10 +266,9 @@ TEST_CASE("open: what was refused opens nothing in a copy that is carried out la
   auto other = world.make_session("other");
   REQUIRE(world.open(*other, "disk").error == 0);
   std::vector<std::function<void()>> go_on;
-  world.surroundings.reclaim = [&](rtrs::Reactor*, const WriterCount*, const std::string&,
-                                   std::function<void()> then) {
-    go_on.push_back(std::move(then));
-  };
+  world.services.sessions = &world.services;
+  world.services.on_reclaim = [&](rtrs::Reactor*, const WriterCount*, const std::string&,
+                                  std::function<void()> then) { go_on.push_back(std::move(then)); };
   const Call& slow = open_numbered(world, "disk", 1, 1);
   const Call& copy = open_numbered(world, "disk", 1, 1);  // over another path
   REQUIRE(go_on.size() == 2);

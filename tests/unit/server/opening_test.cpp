@@ -40,15 +40,16 @@ struct StepsWorld : World {
                                  std::function<void()> then) {
       jobs.push_back({std::move(work), std::move(then)});
     };
-    surroundings.offload = surroundings.record = queue_up;
-    surroundings.after = [this](rtrs::Reactor*, rtrs::Duration time, std::function<void()> work) {
+    services.on_offload = services.on_record = queue_up;
+    services.on_after = [this](rtrs::Reactor*, rtrs::Duration time, std::function<void()> work) {
       auto& timers = time == facts.open_timeout ? limits : waits;
       auto token = std::make_shared<int>();
       timers.emplace_back(token, std::move(work));
       return token;
     };
-    surroundings.reclaim = [this](rtrs::Reactor*, const WriterCount*, const std::string& reason,
-                                  std::function<void()> then) {
+    services.sessions = &services;
+    services.on_reclaim = [this](rtrs::Reactor*, const WriterCount*, const std::string& reason,
+                                 std::function<void()> then) {
       reasons.push_back(reason);
       asked.push_back(std::move(then));
     };
@@ -142,13 +143,13 @@ struct StepsWorld : World {
   Call call, held;
 
   SessionFacts facts;
-  SessionLog session_log{facts, surroundings};
+  SessionLog session_log{facts, services};
   OpenTable devices;
   OpenNumbers numbers;
   MessageOrder order{[this](rtrs::ServerRequest&, wire::MessageType) { ++handled; }};
-  IoRequests io{facts, devices, surroundings, nullptr, session_log, [](Device&) {}};
-  const SessionParts parts{facts,  devices,      numbers,     order, catalogue,
-                           queues, surroundings, session_log, io};
+  IoRequests io{facts, devices, services, nullptr, session_log, [](Device&) {}};
+  const SessionParts parts{facts,  devices,  numbers,     order, catalogue,
+                           queues, services, session_log, io};
   OpeningSteps steps{parts};
 };
 

@@ -99,7 +99,7 @@ struct FileWorld {
           last = backend.get();
           return backend;
         }}},
-        queues{nullptr, catalogue, surroundings} {
+        queues{nullptr, catalogue, services} {
     REQUIRE(catalogue.files().set(tree.exported.string()).has_value());
   }
   tl::expected<Lease, Refusal> open(const char* name,
@@ -111,7 +111,7 @@ struct FileWorld {
   FakeBackend* last = nullptr;
   int opened = 0, now_open = 0, next_error = 0;
   bool locked = false;
-  Surroundings surroundings;
+  FakeServices services;
   ExportCatalogue catalogue;
   QueueTable queues;
 };
@@ -349,9 +349,9 @@ TEST_CASE("search path: the file is closed with its last user, and can be opened
     return call.error;
   };
   {
-    BlockSession one{facts, world.catalogue, world.queues, world.surroundings};
+    BlockSession one{facts, world.catalogue, world.queues, world.services};
     {
-      BlockSession two{facts, world.catalogue, world.queues, world.surroundings};
+      BlockSession two{facts, world.catalogue, world.queues, world.services};
       CHECK(open(one, "disk") == 0);
       CHECK(open(two, "twin") == 0);
       CHECK(world.opened == 1);
@@ -362,7 +362,7 @@ TEST_CASE("search path: the file is closed with its last user, and can be opened
     CHECK(disk->queues == 1);
   }
   // Without an event loop the burial waits for the next opening.
-  BlockSession three{facts, world.catalogue, world.queues, world.surroundings};
+  BlockSession three{facts, world.catalogue, world.queues, world.services};
   CHECK(open(three, "sub/deep") == 0);
   CHECK(world.now_open == 1);
   CHECK(open(three, "disk") == 0);
@@ -443,19 +443,19 @@ TEST_CASE("search path: what is in use right after the start is waited for, but 
 TEST_CASE("search path: work that may block is given away, and the answer comes after it") {
   FileWorld world;
   std::vector<std::function<void()>> work, then, later;
-  world.surroundings.offload = [&](rtrs::Reactor*, std::function<void()> w,
-                                   std::function<void()> t) {
+  world.services.on_offload = [&](rtrs::Reactor*, std::function<void()> w,
+                                  std::function<void()> t) {
     work.push_back(std::move(w));
     then.push_back(std::move(t));
   };
-  world.surroundings.later = [&](rtrs::Reactor*, std::function<void()> l) {
+  world.services.on_later = [&](rtrs::Reactor*, std::function<void()> l) {
     later.push_back(std::move(l));
   };
   SessionFacts facts;
   facts.name = "alice";
   facts.max_io_size = 4096;
   auto session =
-      std::make_unique<BlockSession>(facts, world.catalogue, world.queues, world.surroundings);
+      std::make_unique<BlockSession>(facts, world.catalogue, world.queues, world.services);
   const auto start = [&](Call& call, const char* name) {
     const wire::Open message = wire::encode_open(name, wire::AccessMode::read_write);
     const auto bytes = rtrs::wire::bytes_of(message);

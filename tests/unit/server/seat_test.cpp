@@ -7,6 +7,8 @@
 #include <cerrno>
 #include <map>
 
+#include "tests/unit/server/fake_services.hpp"
+
 namespace rnbd::seat_test {
 namespace {
 
@@ -68,7 +70,7 @@ wire::MirrorClaim claim_of(std::uint64_t term, std::uint8_t claimant = 1, std::u
 
 struct World {
   std::shared_ptr<Store> store = std::make_shared<Store>();
-  Surroundings surroundings;
+  test::FakeServices services;
   /// Saves that wait, when they do not run at once.
   std::vector<std::function<void()>> saves;
   std::shared_ptr<Seat> seat = start();
@@ -80,8 +82,8 @@ struct World {
     return made;
   }
   void save_later() {
-    surroundings.record = [this](rtrs::Reactor*, std::function<void()> work,
-                                 std::function<void()> then) {
+    services.on_record = [this](rtrs::Reactor*, std::function<void()> work,
+                                std::function<void()> then) {
       saves.push_back([work, then] { work(), then(); });
     };
   }
@@ -93,7 +95,7 @@ struct World {
   }
   int keep() {
     int result = -1;
-    seat->keep(surroundings, nullptr, [&](int error) { result = error; });
+    seat->keep(services, nullptr, [&](int error) { result = error; });
     return result;
   }
   /// As BlockSession does it. The session that is served, or 0.
@@ -241,7 +243,7 @@ TEST_CASE("seat: changes during a save wait for the next one, together") {
   world.save_later();
   std::vector<int> ended;
   const auto keep = [&](int number) {
-    world.seat->keep(world.surroundings, nullptr, [&ended, number](int error) {
+    world.seat->keep(world.services, nullptr, [&ended, number](int error) {
       CHECK(error == 0);
       ended.push_back(number);
     });
@@ -276,8 +278,8 @@ TEST_CASE("seat: of a server that lost its power, the content at the view may be
 TEST_CASE("seat: claims come one after the other") {
   World world;
   std::vector<int> reservations;
-  world.seat->begin_claim(world.surroundings, nullptr, [&] { reservations.push_back(1); });
-  world.seat->begin_claim(world.surroundings, nullptr, [&] { reservations.push_back(2); });
+  world.seat->begin_claim(world.services, nullptr, [&] { reservations.push_back(1); });
+  world.seat->begin_claim(world.services, nullptr, [&] { reservations.push_back(2); });
   CHECK(reservations == std::vector<int>{1});
   world.seat->end_claim();
   CHECK(reservations == std::vector<int>{1, 2});

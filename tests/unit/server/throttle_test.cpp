@@ -31,22 +31,22 @@ struct LimitWorld : World {
 
   LimitWorld() {
     the_time = 1'000'000'000;
-    surroundings.clock = [] { return the_time; };
-    surroundings.after = [this](rtrs::Reactor*, rtrs::Duration time, std::function<void()> work) {
+    services.clock = [] { return the_time; };
+    services.on_after = [this](rtrs::Reactor*, rtrs::Duration time, std::function<void()> work) {
       auto token = std::make_shared<int>();
       const auto due = the_time + static_cast<std::uint64_t>(nanoseconds{time}.count());
       timers.push_back({due, token, std::move(work)});
       return token;
     };
-    surroundings.later = [this](rtrs::Reactor*, std::function<void()> work) {
+    services.on_later = [this](rtrs::Reactor*, std::function<void()> work) {
       posted.push_back(std::move(work));
     };
-    surroundings.offload = [](rtrs::Reactor*, const std::function<void()>& work,
-                              const std::function<void()>& then) {
+    services.on_offload = [](rtrs::Reactor*, const std::function<void()>& work,
+                             const std::function<void()>& then) {
       if (work) work();
       if (then) then();
     };
-    surroundings.record = surroundings.offload;
+    services.on_record = services.on_offload;
   }
 
   std::unique_ptr<BlockSession> session_with(const std::string& name, QueueTable& its_queues,
@@ -57,7 +57,7 @@ struct LimitWorld : World {
     facts.queue_depth = 64;
     facts.max_io_size = 65536;
     facts.throttle = std::move(throttle);
-    return std::make_unique<BlockSession>(facts, catalogue, its_queues, surroundings);
+    return std::make_unique<BlockSession>(facts, catalogue, its_queues, services);
   }
   std::unique_ptr<BlockSession> session_of(const std::string& name) {
     return session_with(name, queues);
@@ -287,8 +287,7 @@ TEST_CASE("limits: a turn that comes while its device closes is used by nobody")
   LimitWorld world;
   world.limit("disk", {.iops = 10});
   int reactor = 0;  // it has an address only
-  QueueTable elsewhere{reinterpret_cast<rtrs::Reactor*>(&reactor), world.catalogue,
-                       world.surroundings};
+  QueueTable elsewhere{reinterpret_cast<rtrs::Reactor*>(&reactor), world.catalogue, world.services};
   const auto here = world.session_of("here");
   const auto there = world.session_with("there", elsewhere);
   world.open(*here, "disk", wire::AccessMode::read_only);

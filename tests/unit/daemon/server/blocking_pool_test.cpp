@@ -3,8 +3,6 @@
 
 #include <doctest/doctest.h>
 
-#include <memory>
-
 #include "rdma/transport/reactor.hpp"
 #include "tests/unit/allocations.hpp"
 
@@ -16,17 +14,16 @@ TEST_CASE("wherever memory runs out before work of the state directory, the work
   for (unsigned left = 0; left < 8; ++left) {
     CAPTURE(left);
     bool done = false;
-    auto pool = std::make_unique<BlockingPool>();
-    const Surroundings surroundings = pool->surroundings(nullptr);
+    BlockingPool pool{nullptr};
     // It is the next on the thread.
-    surroundings.record(&reactor, [left] { rtrs::test::set_lack({left, 1}); }, {});
-    surroundings.record(&reactor,
-                        [&done] {
-                          rtrs::test::set_lack({});
-                          done = true;
-                        },
-                        {});
-    pool.reset();  // it ends when all is done
+    pool.record(&reactor, [left] { rtrs::test::set_lack({left, 1}); }, {});
+    pool.record(&reactor,
+                [&done] {
+                  rtrs::test::set_lack({});
+                  done = true;
+                },
+                {});
+    pool.finish();  // it ends when all is done
     CHECK(done);
   }
 }
