@@ -33,6 +33,8 @@ class DeviceAnnex {
   virtual ~DeviceAnnex() = default;
   /// True: its user may write, by a right that is no reservation.
   virtual bool writes() const { return false; }
+  /// The errno by which it refuses all requests now; 0: it does not.
+  virtual int refuses() const { return 0; }
   /// Ends what must be over before others may write. True: `then` is called later, on the reactor.
   /// False: nothing of the kind is there, and `then` is not called.
   virtual bool leave(const std::function<void()>& then) {

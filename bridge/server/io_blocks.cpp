@@ -65,12 +65,13 @@ void IoRequests::ask_status(rtrs::ServerRequest& request, Turn turn) {
   if (!message || !request.is_read || request.data.size() < kLeast) return finish(request, EINVAL);
   Device* device = devices_.usable(message->device_id);
   if (device == nullptr) return finish(request, ENOTCONN);
-  if (!device->geometry().can_extents) return finish(request, EOPNOTSUPP);
+  if (!device->geometry().can_extents) return finish(request, device->refusal(EOPNOTSUPP));
   IoPlan plan;
   plan.operation = BackendOperation::extents;
   plan.offset = message->offset;
   plan.length = message->length;
-  if (!fit_range(device->geometry(), plan.offset, plan.length)) return finish(request, EINVAL);
+  if (!fit_range(device->geometry(), plan.offset, plan.length))
+    return finish(request, device->refusal(EINVAL));
   const bool waits = turn == Turn::not_yet && is_limited(*device) &&
                      !admit(request, *device, 0, &IoRequests::ask_status);
   if (waits) return;
@@ -90,12 +91,13 @@ void IoRequests::read_ahead(rtrs::ServerRequest& request, Turn turn) {
   if (!message) return finish(request, EINVAL);
   Device* device = devices_.usable(message->device_id);
   if (device == nullptr) return finish(request, ENOTCONN);
-  if (!device->geometry().can_cache) return finish(request, EOPNOTSUPP);
+  if (!device->geometry().can_cache) return finish(request, device->refusal(EOPNOTSUPP));
   IoPlan plan;
   plan.operation = BackendOperation::cache;
   plan.offset = message->offset;
   plan.length = message->length;
-  if (!fit_range(device->geometry(), plan.offset, plan.length)) return finish(request, EINVAL);
+  if (!fit_range(device->geometry(), plan.offset, plan.length))
+    return finish(request, device->refusal(EINVAL));
   const bool waits = turn == Turn::not_yet && is_limited(*device) &&
                      !admit(request, *device, plan.length, &IoRequests::read_ahead);
   if (waits) return;

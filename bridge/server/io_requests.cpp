@@ -113,7 +113,7 @@ void IoRequests::io(rtrs::ServerRequest& request, Turn turn) {
   const IoPlan plan = plan_io(*message, request.is_read, request.data.size(), device->geometry(),
                               {may_write(*device), facts_.extensions, device->guarded});
   if (plan.unknown_flags != 0) tell_unknown_flags(*device, plan);
-  if (plan.error != 0) return finish(request, plan.error);
+  if (plan.error != 0) return finish(request, device->refusal(plan.error));
   submit(take_context(request, *device, plan));
 }
 
@@ -210,10 +210,16 @@ void IoRequests::complete(IoContext& io, int error) {
   Device& device = *io.device;
   if (error == 0 && io.plan.operation == BackendOperation::extents)
     encode_extents(io.extents, io.plan.length, request.data);
-  if (io.plan.changes() && !io.backend.refused) device.lease.storage()->changed();
-  if (error != 0 && error != EOPNOTSUPP && !io.backend.refused) report(device, io.plan, error);
+  // Refused in front of the storage, perhaps behind its last step.
+  const bool refused = io.backend.refused;
+  const bool untouched = refused && io.step <= IoContext::Step::operation;
+  if (io.plan.changes() && !untouched) device.lease.storage()->changed();
+  if (error != 0 && error != EOPNOTSUPP && !refused) report(device, io.plan, error);
   const std::uint64_t took = io.timed && io.began != 0 ? services_.now() - io.began : 0;
-  device.meter->end(metered(io.plan.operation), io.plan.length, error, took);
+  if (refused)
+    device.meter->end(metered(io.plan.operation), 0, 0, 0);
+  else
+    device.meter->end(metered(io.plan.operation), io.plan.length, error, took);
   RTRS_PROBE(rnbd, request_done, &io, error);
   give_back(io);
   --device.running;

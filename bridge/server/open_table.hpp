@@ -33,6 +33,12 @@ struct Device {
         flow{device_flow} {}
 
   const Geometry& geometry() const { return lease.geometry(); }
+  /// The errno for a request that is refused with `error`: that of an annex comes first.
+  int refusal(int error) const {
+    for (const auto& annex : annexes)
+      if (const int first = annex->refuses()) return first;
+    return error;
+  }
   bool writes() const {
     return lease.writable() ||
            std::ranges::any_of(annexes, [](const auto& annex) { return annex->writes(); });

@@ -32,6 +32,11 @@ Failure still_closing(const std::string& name) {
   return {EPERM, in_quotes(name) + ": what was under way when it was closed has not ended"};
 }
 
+/// Keeps the opening. A coroutine must not keep this: the opening has it.
+std::function<void()> goes_on(Opening& opening) {
+  return [self = opening.shared_from_this()] { self->go_on(); };
+}
+
 }  // namespace
 
 // ---- Work on another thread
@@ -60,17 +65,18 @@ Task<tl::expected<void, Failure>> OpeningSteps::work(Opening& opening, OpenStep 
 
 /// False: the line hangs, and nothing happens. The opening goes on afterwards.
 bool OpeningSteps::begin_work(Opening& opening, std::function<void()> work) {
+  const bool reserving = reserves(opening.step());
   const auto in_line = [self = opening.shared_from_this(), work = std::move(work)] {
     // A late one may have waited for another one.
     if (!self->is_late()) self->lacks = attempt(work);
     self->catalogue.lines().end(self->line);
   };
-  const auto start = [self = opening.shared_from_this(), in_line] {
+  const auto start = [self = opening.shared_from_this(), in_line, reserving] {
     const Services& where = self->services;
     const auto afterwards = [self] { self->go_on(); };
     const int lacks = attempt([&] {
-      reserves(self->step()) ? where.record(self->reactor, in_line, afterwards)
-                             : where.offload(self->reactor, in_line, afterwards);
+      reserving ? where.record(self->reactor, in_line, afterwards)
+                : where.offload(self->reactor, in_line, afterwards);
     });
     if (lacks != 0) self->catalogue.lines().end(self->line);  // its time will be over
   };
@@ -79,10 +85,21 @@ bool OpeningSteps::begin_work(Opening& opening, std::function<void()> work) {
 
 Task<bool> OpeningSteps::work_for_a_moment(Opening& opening, OpenStep step, std::string line,
                                            std::function<void()> work) {
-  constexpr auto kMoment = std::chrono::seconds{3};
   limit(opening);
   opening.enter(step);
   const auto waits = std::make_shared<bool>(true);  // the reactor's
+  if (begin_moment(opening, line, std::move(work), waits)) co_await opening.event;
+  *waits = false;
+  if (opening.is_late()) co_return false;
+  opening.wait.reset();
+  opening.enter(OpenStep::judging);
+  co_return true;
+}
+
+/// False: the line hangs, and nothing happens. The opening goes on while `waits`.
+bool OpeningSteps::begin_moment(Opening& opening, const std::string& line,
+                                std::function<void()> work, const std::shared_ptr<bool>& waits) {
+  constexpr auto kMoment = std::chrono::seconds{3};
   const auto go_on = [self = opening.shared_from_this(), waits] {
     if (std::exchange(*waits, false)) self->go_on();
   };
@@ -101,12 +118,7 @@ Task<bool> OpeningSteps::work_for_a_moment(Opening& opening, OpenStep step, std:
     const int lacks = attempt([&] { where.offload(self->reactor, in_line, go_on); });
     if (lacks != 0) lines.end(line);  // the moment will be over
   };
-  if (lines.begin(line, waits.get(), start)) co_await opening.event;
-  *waits = false;
-  if (opening.is_late()) co_return false;
-  opening.wait.reset();
-  opening.enter(OpenStep::judging);
-  co_return true;
+  return lines.begin(line, waits.get(), start);
 }
 
 // ---- Other writers ------------------------------------------------------------------------------
@@ -119,16 +131,15 @@ Task<OpeningSteps::Room> OpeningSteps::make_room(Opening& opening, const WriterC
   if (opening.kind == OpenKind::again) co_return Room::none;
   const Services& services = session_.services;
   const OpenStep step = opening.lease ? OpenStep::joining : OpenStep::making_room;
-  const auto go_on = [self = opening.shared_from_this()] { self->go_on(); };
   if (services.sessions != nullptr && opening.remedy == Opening::Remedy::end_idle_sessions) {
     opening.remedy = Opening::Remedy::wait_for_leaver;
     opening.enter(step);
     const std::string reason = session_.facts.in_words() + " wants to write to " +
                                in_quotes(opening.name()) + ", which it has open";
-    services.sessions->reclaim(opening.reactor, storage, reason, go_on);
+    services.sessions->reclaim(opening.reactor, storage, reason, goes_on(opening));
   } else {
     if (opening.waits == kMostWaits || may_be_its_own(EPERM)) co_return Room::none;
-    auto wait = services.after(opening.reactor, kWait, go_on);
+    auto wait = services.after(opening.reactor, kWait, goes_on(opening));
     if (wait == nullptr) co_return Room::none;
     ++opening.waits;
     opening.wait = std::move(wait);

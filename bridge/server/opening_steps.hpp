@@ -29,8 +29,8 @@ class OpeningSteps {
   ///         `work`. Its results are not to be trusted then.
   Task<tl::expected<void, Failure>> work(Opening& opening, OpenStep step, std::string line,
                                          std::function<void()> work);
-  /// The same for work that is of use, but not needed. It is awaited for 3 s at most, and not at all
-  /// if the line hangs. Whatever came of it is good enough. False: the opening is late.
+  /// The same for work that is of use, but not needed. It is awaited for 3 s at most, and not at
+  /// all if the line hangs. Whatever came of it is good enough. False: the opening is late.
   Task<bool> work_for_a_moment(Opening& opening, OpenStep step, std::string line,
                                std::function<void()> work);
   /// Another session may write to the storage. Its client may be gone and return later. Ends such
@@ -53,6 +53,8 @@ class OpeningSteps {
   void limit(Opening& opening);
   void abandon(Opening& opening);
   bool begin_work(Opening& opening, std::function<void()> work);
+  bool begin_moment(Opening& opening, const std::string& line, std::function<void()> work,
+                    const std::shared_ptr<bool>& waits);
   bool is_closing(const WriterCount* storage) const;
 
   const SessionParts& session_;

@@ -75,7 +75,8 @@ void BlockingPool::finish() {
   if (impl_ == nullptr) return;
   impl_->recorder.join();
   impl_->watch.join();
-  impl_.reset();
+  impl_.get_deleter()(impl_.get());  // its last calls may start others
+  impl_.release();
 }
 
 void BlockingPool::say(rtrs::LogLevel level, const std::string& peer,

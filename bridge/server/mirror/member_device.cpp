@@ -44,7 +44,7 @@ MemberDevice& MemberDevice::of(Device& device, Seat& seat, const Services& servi
 /// 0 or an errno. A member has no reservation: its claim excludes others.
 int MemberDevice::judge(const BackendRequest& request) const {
   if (is_served()) return 0;
-  const bool guest = request.operation == BackendOperation::read && seat_->serves(host_);
+  const bool guest = request.operation == BackendOperation::read && is_guest();
   if (seat_->taken() && !guest) return ESTALE;
   if (request.copy) return EOPNOTSUPP;
   return changes(request) && !device_.lease.writable() ? EROFS : 0;

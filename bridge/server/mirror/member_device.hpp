@@ -2,6 +2,7 @@
 // One session's device of a storage that is a member of a mirror group.
 #pragma once
 
+#include <cerrno>
 #include <cstdint>
 #include <memory>
 
@@ -28,6 +29,9 @@ class MemberDevice final : public DeviceAnnex, public BackendQueue {
   Seat& seat() const { return *seat_; }
   bool is_served() const { return seat_->serves(session_); }
   bool writes() const override { return is_served(); }
+  int refuses() const override {
+    return seat_->taken() && !is_served() && !is_guest() ? ESTALE : 0;
+  }
   std::uint64_t session() const { return session_; }
   /// Its session at the seat, which the first claim makes.
   std::uint64_t begin_session() {
@@ -44,6 +48,7 @@ class MemberDevice final : public DeviceAnnex, public BackendQueue {
   bool broken() const override { return inner_.broken(); }
 
  private:
+  bool is_guest() const { return seat_->serves(host_); }
   int judge(const BackendRequest& request) const;
 
   const Device& device_;

@@ -173,4 +173,31 @@ TEST_CASE("data path: a session may end inside the answer of its last request") 
   CHECK(world.open(*next, "disk").error == 0);
 }
 
+TEST_CASE("data path: a request that is refused in front of its storage is no failure of that") {
+  struct Refusing final : BackendQueue {
+    void submit(BackendRequest& request) override {
+      request.refused = true;
+      request.done(request, ESTALE);
+    }
+  };
+  World world;
+  world.services.meters = std::make_shared<MeterBook>();
+  world.open(world.session(), "disk");
+  Device& device = *world.session().devices().slots().front();
+  Refusing refusing;
+  device.queue = &refusing;
+  world.log.clear();
+  CHECK(world.io(world.session(), kWrite, 8, 4096, false, 4096).error == ESTALE);
+  CHECK(world.log.empty());
+  CHECK(device.failures == 0);
+  CHECK(device.running == 0);
+  const auto reading = world.services.meters->read().front().second;
+  CHECK(std::ranges::count(reading.errors, std::uint64_t{0}) ==
+        static_cast<std::ptrdiff_t>(reading.errors.size()));
+  CHECK(reading.of(MeteredOperation::write).timed == 0);
+  CHECK(reading.in_flight == 0);
+  device.queue = &device.own_queue;
+  CHECK(world.io(world.session(), kWrite, 8, 4096, false, 4096).error == 0);
+}
+
 }  // namespace data_path_test

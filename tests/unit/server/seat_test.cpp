@@ -7,11 +7,13 @@
 #include <cerrno>
 #include <map>
 
-#include "tests/unit/server/fake_services.hpp"
+#include "bridge/server/mirror/member_device.hpp"
+#include "tests/unit/server/fixture.hpp"
 
 namespace rnbd::seat_test {
 namespace {
 
+using mirror::MemberDevice;
 using mirror::MemberFile;
 using mirror::Save;
 using mirror::Seat;
@@ -283,6 +285,137 @@ TEST_CASE("seat: claims come one after the other") {
   CHECK(reservations == std::vector<int>{1});
   world.seat->end_claim();
   CHECK(reservations == std::vector<int>{1, 2});
+}
+
+// ---- A device of the storage --------------------------------------------------------------------
+
+/// A mirror's session, which opens without a reservation.
+struct DeviceWorld : World {
+  DeviceWorld() { part().begin_session(); }
+
+  static Lease unclaimed(test::World& server) {
+    Access access{wire::AccessMode::read_write};
+    access.unclaimed = true;
+    auto lease = server.catalogue.open_named("disk", access);
+    REQUIRE(lease.has_value());
+    return std::move(*lease);
+  }
+  MemberDevice& part() { return MemberDevice::of(device, *seat, services, nullptr); }
+  /// Claims the member for the device's session.
+  void claim_it(std::uint64_t term = 5) {
+    seat->fence();
+    seat->grant(claim_of(term), part().session());
+    REQUIRE(keep() == 0);
+    seat->serve(part().session());
+  }
+  /// The errno, or -1 while it waits.
+  int submit(BackendOperation operation, std::uint64_t offset = 0, bool copy = false) {
+    request = {};
+    request.operation = operation;
+    request.offset = offset;
+    request.length = memory.size();
+    request.data = memory.data();
+    request.copy = copy;
+    request.context = &error;
+    request.done = [](BackendRequest& done, int result) {
+      *static_cast<int*>(done.context) = result;
+    };
+    error = -1;
+    device.queue->submit(request);
+    return error;
+  }
+  bool refused(BackendOperation operation, int with, std::uint64_t offset = 0, bool copy = false) {
+    const std::size_t before = server.disk().records.size();
+    return submit(operation, offset, copy) == with && request.refused &&
+           server.disk().records.size() == before;
+  }
+
+  test::World server{{.size = 16 << 20}};
+  std::unique_ptr<BackendQueue> queue = server.disk().open_queue(nullptr);
+  Device device{"disk", unclaimed(server), *queue, std::make_shared<Meter>(),
+                ThrottleFlow{nullptr}};
+  std::vector<std::byte> memory = std::vector<std::byte>(4096);
+  BackendRequest request{};
+  int error = -1;
+};
+
+using enum BackendOperation;
+
+TEST_CASE("member: before the first claim reads pass, and only a reservation lets write") {
+  DeviceWorld world;
+  CHECK(world.submit(BackendOperation::read) == 0);
+  CHECK(world.refused(write, EROFS));
+  CHECK(world.refused(discard, EROFS));
+  CHECK(world.refused(write, EOPNOTSUPP, 0, true));
+  CHECK(world.submit(flush) == 0);
+  CHECK_FALSE(world.device.writes());
+  CHECK(world.device.refusal(EINVAL) == EINVAL);
+}
+
+TEST_CASE("member: a session that is not served is refused whatever it asks, wrong or right") {
+  DeviceWorld world;
+  world.claim(5, 2);
+  for (const auto operation : {BackendOperation::read, write, flush, discard, extents, cache})
+    CHECK(world.refused(operation, ESTALE));
+  CHECK(world.refused(write, ESTALE, 0, true));
+  CHECK(world.device.refusal(EINVAL) == ESTALE);
+}
+
+TEST_CASE("member: a guest of the served client reads, and does nothing else") {
+  DeviceWorld world;
+  world.claim(5, 2);
+  CHECK_FALSE(world.part().be_guest_of({9}, {3}));
+  REQUIRE(world.part().be_guest_of({9}, {2}));
+  CHECK(world.submit(BackendOperation::read) == 0);
+  for (const auto operation : {write, flush, discard, extents})
+    CHECK(world.refused(operation, ESTALE));
+  world.claim(6, 3);
+  CHECK(world.refused(BackendOperation::read, ESTALE));
+}
+
+TEST_CASE("member: a write to a cold region waits for its record, the next one for nothing") {
+  DeviceWorld world;
+  world.claim_it();
+  REQUIRE(world.seat->view(world.part().session(), kTwo, kTwo, {}) == 0);
+  REQUIRE(world.keep() == 0);
+  mirror::RegionMap all{world.seat->shape().regions()};
+  all.add_all();
+  REQUIRE(world.seat->cool(world.part().session(), 5, all) == 0);
+  REQUIRE(world.keep() == 0);
+  CHECK(world.device.writes());
+  world.save_later();
+  CHECK(world.submit(write) == -1);
+  CHECK(world.server.disk().records.empty());
+  SUBCASE("it is recorded") {
+    world.save();
+    CHECK(world.error == 0);
+    CHECK(world.server.disk().records.size() == 1);
+    CHECK(world.submit(write) == 0);
+    CHECK(world.saves.empty());
+    CHECK(world.submit(write, 4 << 20, true) == 0);  // a copy warms nothing
+    CHECK(world.saves.empty());
+  }
+  SUBCASE("it cannot be recorded") {
+    world.store->fails = true;
+    world.save();
+    CHECK(world.error == EIO);
+    CHECK_FALSE(world.request.refused);
+    CHECK(world.server.disk().records.empty());
+  }
+  SUBCASE("another client is served meanwhile") {
+    world.seat->fence();
+    world.save();
+    CHECK(world.error == ESTALE);
+    CHECK(world.request.refused);
+    CHECK(world.server.disk().records.empty());
+  }
+}
+
+TEST_CASE("member: nothing is written behind the group's disk") {
+  DeviceWorld world;
+  world.claim_it();
+  CHECK(world.refused(write, EIO, 8 << 20));
+  CHECK(world.submit(BackendOperation::read, 8 << 20) == 0);
 }
 
 }  // namespace
