@@ -237,7 +237,9 @@ tl::expected<Question, EarlyExit> parse_discover(int argc, const char* const* ar
       ->type_name("SECONDS")
       ->check(CLI::Range(0.1, 3600.0));
   app.add_option("URI", uri, "The server.")->required();
-  app.add_option("KEY=VALUE", parameters, "How to reach it; or json, csv, xml or watch.");
+  // CLI11 takes no name with a '=' in it any more (2.4).
+  app.add_option("PARAMETER", parameters,
+                 "KEY=VALUE: how to reach it; or json, csv, xml or watch.");
   if (auto early = parse_arguments(app, kDiscoverExamples, "there is one URI only", argc, argv)) {
     return tl::unexpected(std::move(*early));
   }
