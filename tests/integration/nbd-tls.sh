@@ -53,6 +53,15 @@ x509() {
 }
 it "nbdcopy comes in with a certificate" x509
 
+# As Python's ssl verifies since 3.13.
+strict() {
+  requires openssl
+  ctl certgen tls --server localhost
+  ctl certgen tls --client host1 --out host1
+  openssl verify -x509_strict -CAfile tls/ca-cert.pem tls/server-cert.pem host1/client-cert.pem
+}
+it "certificates satisfy those who verify them strictly" strict
+
 many_in_flight() {
   with_psk
   limited /usr/bin/python3 -m nbd -c 'h.set_uri_allow_local_file(True)' \

@@ -136,6 +136,26 @@ int import_authority(Handles& signer, const Issued& authority) {
   return signer.certificate != nullptr ? 0 : GNUTLS_E_CERTIFICATE_KEY_MISMATCH;
 }
 
+struct KeyId {
+  std::array<unsigned char, 64> bytes{};
+  std::size_t size = 0;
+};
+
+/// The one that the certificate names. Without that, the SHA-1 of its key.
+KeyId key_id_of(Steps& steps, gnutls_x509_crt_t certificate) {
+  KeyId id;
+  unsigned critical = 0;
+  id.size = id.bytes.size();
+  if (gnutls_x509_crt_get_subject_key_id(certificate, id.bytes.data(), &id.size, &critical) >= 0)
+    return id;
+  id.size = id.bytes.size();
+  steps.run([&] {
+    return gnutls_x509_crt_get_key_id(certificate, GNUTLS_KEYID_USE_SHA1, id.bytes.data(),
+                                      &id.size);
+  });
+  return id;
+}
+
 }  // namespace
 
 tl::expected<Issued, std::string> issue(const CertificateRequest& request,
@@ -150,15 +170,18 @@ tl::expected<Issued, std::string> issue(const CertificateRequest& request,
   });
   steps.run([&] { return gnutls_x509_crt_set_key(own.certificate, own.key); });
   describe(steps, own.certificate, request);
-  std::array<unsigned char, 20> id{};
-  std::size_t id_size = id.size();
+  const KeyId id = key_id_of(steps, own.certificate);
   steps.run([&] {
-    return gnutls_x509_crt_get_key_id(own.certificate, GNUTLS_KEYID_USE_SHA1, id.data(), &id_size);
+    return gnutls_x509_crt_set_subject_key_id(own.certificate, id.bytes.data(), id.size);
   });
-  steps.run(
-      [&] { return gnutls_x509_crt_set_subject_key_id(own.certificate, id.data(), id_size); });
   if (authority != nullptr) steps.run([&] { return import_authority(signer, *authority); });
   const Handles& by = authority != nullptr ? signer : own;
+  // Clients that are strict ask for it (Python's ssl since 3.13).
+  const KeyId authority_id = key_id_of(steps, by.certificate);
+  steps.run([&] {
+    return gnutls_x509_crt_set_authority_key_id(own.certificate, authority_id.bytes.data(),
+                                                authority_id.size);
+  });
   steps.run([&] {
     return gnutls_x509_crt_sign2(own.certificate, by.certificate, by.key, GNUTLS_DIG_SHA256, 0);
   });
@@ -250,17 +273,12 @@ tl::expected<std::string, std::string> withdraw(const Issued& authority, std::st
   std::array<unsigned char, 8> number{};
   for (std::size_t n = 0; n < number.size(); ++n)
     number[n] = static_cast<unsigned char>(static_cast<std::uint64_t>(now) >> (8 * (7 - n)));
-  std::array<unsigned char, 64> id{};
-  std::size_t id_size = id.size();
-  unsigned critical = 0;
+  const KeyId id = key_id_of(steps, signer.certificate);
   steps.run([&] { return gnutls_x509_crl_set_version(raw, 2); });
   steps.run([&] { return gnutls_x509_crl_set_this_update(raw, now); });
   steps.run([&] { return gnutls_x509_crl_set_next_update(raw, end); });
   steps.run([&] { return gnutls_x509_crl_set_number(raw, number.data(), number.size()); });
-  steps.run([&] {
-    return gnutls_x509_crt_get_subject_key_id(signer.certificate, id.data(), &id_size, &critical);
-  });
-  steps.run([&] { return gnutls_x509_crl_set_authority_key_id(raw, id.data(), id_size); });
+  steps.run([&] { return gnutls_x509_crl_set_authority_key_id(raw, id.bytes.data(), id.size); });
   for (const auto& [serial, since] : all) {
     steps.run([&, &serial = serial, &since = since] {
       return gnutls_x509_crl_set_crt_serial(raw, serial.data(), serial.size(), since);
