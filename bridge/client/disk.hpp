@@ -2,6 +2,9 @@
 // The interface of a disk: a device of one server, or what an annex makes of several or of one.
 #pragma once
 
+#include <atomic>
+#include <cerrno>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -33,7 +36,9 @@ class LaneSource {
   virtual std::unique_ptr<rtrs::LaneLoop> take_lane(unsigned lane) = 0;
 };
 
-/// One user's access to a disk. Offsets and lengths are bytes and need no alignment.
+/// One user's access to a disk. Offsets and lengths are bytes and need no alignment: partial blocks
+/// are read, changed and written back, without other changes in between. Rights, ends and abilities
+/// are checked here for all kinds of disks, which perform whole blocks.
 ///
 /// Every call blocks until its answer is there.
 /// Errors:  0 for success, else an errno: the server's own, EIO (no answer will come), EINTR
@@ -70,27 +75,33 @@ class Disk {
   /// Threads: its user's, while no call is under way.
   virtual void grow_to(std::uint64_t size) { grow(geometry_, size); }
 
-  virtual int read(std::uint64_t offset, rtrs::MutableBytes data,
-                   const rtrs::Interrupt& interrupt) = 0;
-  virtual int write(std::uint64_t offset, rtrs::ConstBytes data, bool fua,
-                    const rtrs::Interrupt& interrupt) = 0;
+  int read(std::uint64_t offset, rtrs::MutableBytes data, const rtrs::Interrupt& interrupt);
+  int write(std::uint64_t offset, rtrs::ConstBytes data, bool fua,
+            const rtrs::Interrupt& interrupt);
   /// Makes all answered writes durable, of every connection. If some of them may have been lost, it
   /// returns EIO once.
   virtual int flush(const rtrs::Interrupt& interrupt) = 0;
   /// Says that the content is no longer needed. Partial blocks at the ends are left alone.
-  virtual int discard(std::uint64_t offset, std::uint64_t length, bool fua,
-                      const rtrs::Interrupt& interrupt) = 0;
+  int discard(std::uint64_t offset, std::uint64_t length, bool fua,
+              const rtrs::Interrupt& interrupt);
   /// Uses the server's own zeroing when that does exactly the requested thing, else writes zeroes.
-  virtual int write_zeroes(std::uint64_t offset, std::uint64_t length, ZeroOptions options,
-                           const rtrs::Interrupt& interrupt) = 0;
+  int write_zeroes(std::uint64_t offset, std::uint64_t length, ZeroOptions options,
+                   const rtrs::Interrupt& interrupt);
+  /// Performs a read or a change of any bytes, as the calls above. `transfer` is no flush.
+  int run(Transfer transfer, const rtrs::Interrupt& interrupt);
   /// Finds data and holes. Appends at most `max_extents` adjacent runs, which start at `offset` and
   /// end inside the range. Their borders are multiples of DeviceGeometry::user_block(). They may
   /// cover less than the range, but never nothing.
-  virtual int extents(std::uint64_t offset, std::uint64_t length, std::size_t max_extents,
-                      std::vector<wire::Extent>& extents, const rtrs::Interrupt& interrupt) = 0;
+  virtual int extents(std::uint64_t /*offset*/, std::uint64_t /*length*/,
+                      std::size_t /*max_extents*/, std::vector<wire::Extent>& /*extents*/,
+                      const rtrs::Interrupt& /*interrupt*/) {
+    return EOPNOTSUPP;
+  }
   /// Asks the server to read ahead.
-  virtual int cache(std::uint64_t offset, std::uint64_t length,
-                    const rtrs::Interrupt& interrupt) = 0;
+  virtual int cache(std::uint64_t /*offset*/, std::uint64_t /*length*/,
+                    const rtrs::Interrupt& /*interrupt*/) {
+    return EOPNOTSUPP;
+  }
 
   /// State from begin() for end().
   struct Begun {
@@ -102,18 +113,72 @@ class Disk {
   /// nothing.
   ///
   /// Errors: EAGAIN (use the blocking call), or the answer to the request.
-  virtual int begin(Transfer& transfer, Begun& begun) = 0;
+  int begin(Transfer& transfer, Begun& begun);
   /// Returns the answer to the request; EAGAIN: use the blocking call. `error` is the result of the
   /// operation, EINTR when it was cancelled.
-  virtual int end(const Transfer& transfer, const Begun& begun, int error) = 0;
+  int end(const Transfer& transfer, const Begun& begun, int error);
   virtual DeviceHandle& handle() = 0;
 
  protected:
-  Disk(const DeviceGeometry& geometry, bool read_only)
-      : geometry_{geometry}, read_only_{read_only} {}
+  /// The ranges that perform() takes.
+  enum class Takes : std::uint8_t {
+    whole_blocks,  ///< aligned ranges; changes have entered
+    any_bytes,     ///< the users' ranges; changes have not entered, and nothing is claimed
+  };
+
+  /// `changes`: of all users of the disk. `user`: the one that this user's changes count for.
+  Disk(const DeviceGeometry& geometry, bool read_only, ChangesUnderWay& changes, const void* user,
+       Takes takes = Takes::whole_blocks)
+      : geometry_{geometry},
+        read_only_{read_only},
+        any_bytes_{takes == Takes::any_bytes},
+        changes_{changes},
+        user_{user} {}
+
+  bool inside(std::uint64_t offset, std::uint64_t length) const {
+    return offset <= geometry_.size && length <= geometry_.size - offset;
+  }
+  /// Enters a change of whole blocks. Errors: EAGAIN (another one overlaps it).
+  int enter(const Transfer& transfer, Begun& begun) {
+    begun.place = changes_.try_enter(user_, transfer.offset, transfer.offset + transfer.length);
+    return begun.place ? 0 : EAGAIN;
+  }
+  void leave(const Begun& begun) {
+    if (begun.place) changes_.leave(*begun.place);
+  }
 
   DeviceGeometry geometry_;
   bool read_only_;
+  std::atomic<bool> may_change_{true};  ///< no claim() is needed any more
+
+ private:
+  /// Performs a read or a change that has passed all checks.
+  virtual int perform(const Transfer& transfer, const rtrs::Interrupt& interrupt) = 0;
+  /// Claims the right to change the disk before the first change, and sets `may_change_`.
+  virtual int claim(const rtrs::Interrupt& /*interrupt*/) { return 0; }
+  /// Counts the sessions with the server. The parts of a change are done in one, or done again:
+  /// parts answered in another one may be lost.
+  virtual std::uint64_t era() const { return 0; }
+  /// Judges a transfer that has passed the other checks of begin(). Errors: as begin().
+  virtual int admit(const Transfer& /*transfer*/, Begun& /*begun*/) { return 0; }
+  /// Returns the answer to a transfer that was begun, as end() does.
+  virtual int ended(const Transfer& /*transfer*/, const Begun& /*begun*/, int error) {
+    return error;
+  }
+
+  int read_any(const Transfer& whole, const rtrs::Interrupt& interrupt);
+  int read_parts(const Transfer& whole, const rtrs::Interrupt& interrupt);
+  int read_partial(const Transfer& part, const rtrs::Interrupt& interrupt);
+  int judge(const Transfer& change) const;
+  void fit(Transfer& change) const;
+  int change(Transfer& whole, const rtrs::Interrupt& interrupt);
+  int change_blocks(const Transfer& transfer, const rtrs::Interrupt& interrupt);
+  int change_parts(const Transfer& whole, const rtrs::Interrupt& interrupt);
+  int patch(const Transfer& part, const rtrs::Interrupt& interrupt);
+
+  const bool any_bytes_;
+  ChangesUnderWay& changes_;
+  const void* const user_;
 };
 
 }  // namespace rnbd

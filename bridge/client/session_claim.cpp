@@ -29,9 +29,8 @@ std::string refusal_of(const std::string& device, int error, const wire::WhoAnsw
 
 }  // namespace
 
-/// Before a change. The first one asks the server.
+/// Asks the server.
 int RemoteDevice::claim(const Interrupt& interrupt) {
-  if (may_change_.load(std::memory_order_relaxed)) return 0;
   if (int error = session_->claim(*mapping_, geometry_.witness, interrupt)) return error;
   may_change_ = true;
   return 0;

@@ -187,7 +187,7 @@ TransferOperation::Fragment& TransferOperation::take_fragment(IoOperation operat
   fragment.request.done = &TransferOperation::on_done;
   fragment.request.renew = &TransferOperation::on_renew;
   fragment.request.scope = &handle_.unresolved;
-  fragment.request.waits_for_scope = is_change() || transfer_.for_change;
+  fragment.request.waits_for_scope = transfer_.changes() || transfer_.for_change;
   fragment.request.context = &fragment;
   fragment.owner = this;
   fragment.index = index;
@@ -217,12 +217,8 @@ void TransferOperation::submit_flush(rtrs::ClientLane& lane) {
   lane.submit(fragment.request);
 }
 
-bool TransferOperation::is_change() const {
-  return transfer_.operation != IoOperation::read && transfer_.operation != IoOperation::flush;
-}
-
 /// Changes that may be lost with the server's machine until a flush has covered them.
-bool TransferOperation::needs_flush() const { return !transfer_.fua && is_change(); }
+bool TransferOperation::needs_flush() const { return !transfer_.fua && transfer_.changes(); }
 
 void TransferOperation::on_renew(rtrs::Request& request) {
   auto& fragment = *static_cast<Fragment*>(request.context);

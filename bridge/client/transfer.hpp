@@ -14,8 +14,8 @@ namespace rnbd {
 
 /// An operation on a range of a device.
 ///
-/// Units: bytes. The range lies inside padded_size, and DeviceGeometry::is_aligned() is true for
-/// it.
+/// Units: bytes. For a TransferOperation the range lies inside padded_size, and
+/// DeviceGeometry::is_aligned() is true for it.
 struct Transfer {
   wire::IoOperation operation = wire::IoOperation::read;
   std::uint64_t offset = 0;
@@ -27,6 +27,19 @@ struct Transfer {
   bool copy = false;                ///< write, write_zeroes: as wire::kIoCopy
   bool no_unmap = false;            ///< write_zeroes: keep the blocks allocated
   bool fast = false;                ///< write_zeroes: EOPNOTSUPP rather than slow
+
+  bool changes() const {
+    return operation != wire::IoOperation::read && operation != wire::IoOperation::flush;
+  }
+  /// The same for the bytes [begin, end) of the range.
+  Transfer part(std::uint64_t begin, std::uint64_t end) const {
+    Transfer part = *this;
+    part.offset = begin;
+    part.length = end - begin;
+    if (into != nullptr) part.into += begin - offset;
+    if (from != nullptr) part.from += begin - offset;
+    return part;
+  }
 };
 
 /// Splits one transfer into requests of the session's size, with up to 16 in flight.
@@ -80,7 +93,6 @@ class TransferOperation final : public rtrs::Operation {
   void submit_piece(rtrs::ClientLane& lane, std::uint64_t length);
   void submit_flush(rtrs::ClientLane& lane);
   Fragment& take_fragment(wire::IoOperation operation, std::uint32_t rw);
-  bool is_change() const;
   bool needs_flush() const;
   void renewed(Fragment& fragment);
   static void on_renew(rtrs::Request& request);

@@ -12,34 +12,32 @@ using wire::IoOperation;
 
 constexpr int kTwoSided = PassiveBrick::kTwoSided;
 
-/// Bytes from `offset` to the end of its block, `length` at most.
-std::size_t part_of(std::uint64_t offset, std::size_t length) {
-  return std::min<std::size_t>(length, wire::kBrickBlock - offset % wire::kBrickBlock);
-}
-
-/// Splits a range at block borders. `one` tries each part one-sided; `other` performs the refused
-/// parts two-sided.
-template <class Bytes, class One, class Other>
-int in_parts(std::uint64_t offset, Bytes data, One one, Other other) {
-  std::size_t from = 0;  // the start of the parts that go two-sided together
-  for (std::size_t at = 0; at < data.size();) {
-    const std::size_t size = part_of(offset + at, data.size() - at);
-    const int error = one(offset + at, data.subspan(at, size));
-    if (error == kTwoSided) {
-      at += size;
-      continue;
+/// Splits a transfer at block borders. `one` tries each part one-sided; `other` performs the
+/// refused parts two-sided.
+template <class One, class Other>
+int in_parts(const Transfer& whole, One one, Other other) {
+  const std::uint64_t end = whole.offset + whole.length;
+  std::uint64_t from = whole.offset;  // the start of the parts that go two-sided together
+  for (std::uint64_t at = whole.offset; at < end;) {
+    const std::uint64_t next = std::min(end, at + wire::kBrickBlock - at % wire::kBrickBlock);
+    const int error = one(whole.part(at, next));
+    if (error != 0 && error != kTwoSided) return error;
+    if (error == 0 && from < at) {
+      if (const int rest = other(whole.part(from, at))) return rest;
     }
-    if (error != 0) return error;
-    if (from < at) {
-      if (const int rest = other(offset + from, data.subspan(from, at - from))) return rest;
-    }
-    at += size;
-    from = at;
+    at = next;
+    if (error == 0) from = at;
   }
-  return from < data.size() ? other(offset + from, data.subspan(from)) : 0;
+  return from < end ? other(whole.part(from, end)) : 0;
 }
 
 }  // namespace
+
+PassiveDisk::PassiveDisk(std::unique_ptr<RemoteDevice> device, std::shared_ptr<PassiveBrick> brick)
+    : Disk{device->geometry(), device->read_only(), device->changes(), device.get(),
+           Takes::any_bytes},
+      device_{std::move(device)},
+      brick_{std::move(brick)} {}
 
 tl::expected<void, Failure> PassiveDisk::look_again(const Interrupt& interrupt) {
   auto looked = device_->look_again(interrupt);
@@ -52,79 +50,54 @@ void PassiveDisk::grow_to(std::uint64_t size) {
   geometry_ = device_->geometry();
 }
 
-bool PassiveDisk::inside(std::uint64_t offset, std::uint64_t length) const {
-  return offset <= geometry().size && length <= geometry().size - offset;
+// ---- Reads and changes, block by block ---------------------------------------------------------
+
+int PassiveDisk::perform(const Transfer& transfer, const Interrupt& interrupt) {
+  const auto other = [&](const Transfer& part) { return two_sided(part, interrupt); };
+  if (transfer.operation == IoOperation::read) {
+    const auto one = [&](const Transfer& part) {
+      return brick_->read(part.offset, {part.into, part.length}, interrupt);
+    };
+    return in_parts(transfer, one, other);
+  }
+  if (transfer.operation != IoOperation::write) return other(transfer);
+  const auto one = [&](const Transfer& part) { return write_one_sided(part, interrupt); };
+  return in_parts(transfer, one, other);
 }
 
-// ---- Reads and writes, block by block ----------------------------------------------------------
-
-int PassiveDisk::read(std::uint64_t offset, rtrs::MutableBytes data, const Interrupt& interrupt) {
-  if (!inside(offset, data.size())) return EINVAL;
-  return in_parts(
-      offset, data,
-      [&](std::uint64_t at, rtrs::MutableBytes part) { return brick_->read(at, part, interrupt); },
-      [&](std::uint64_t at, rtrs::MutableBytes part) {
-        return read_two_sided(at, part, interrupt);
-      });
+int PassiveDisk::two_sided(const Transfer& transfer, const Interrupt& interrupt) {
+  if (int error = brick_->before_two_sided(transfer.offset, transfer.length, interrupt))
+    return error;
+  const int error = device_->run(transfer, interrupt);
+  return transfer.changes() ? changed(error) : error;
 }
 
-int PassiveDisk::read_two_sided(std::uint64_t offset, rtrs::MutableBytes data,
-                                const Interrupt& interrupt) {
-  if (int error = brick_->before_two_sided(offset, data.size(), interrupt)) return error;
-  return device_->read(offset, data, interrupt);
-}
-
-int PassiveDisk::write(std::uint64_t offset, rtrs::ConstBytes data, bool fua,
-                       const Interrupt& interrupt) {
-  if (data.empty() || !inside(offset, data.size()))
-    return device_->write(offset, data, fua, interrupt);
-  return in_parts(
-      offset, data,
-      [&](std::uint64_t at, rtrs::ConstBytes part) {
-        return write_one_sided(at, part, fua, interrupt);
-      },
-      [&](std::uint64_t at, rtrs::ConstBytes part) {
-        return write_two_sided(at, part, fua, interrupt);
-      });
-}
-
-int PassiveDisk::write_two_sided(std::uint64_t offset, rtrs::ConstBytes data, bool fua,
-                                 const Interrupt& interrupt) {
-  if (int error = brick_->before_two_sided(offset, data.size(), interrupt)) return error;
-  return changed(device_->write(offset, data, fua, interrupt));
-}
-
-int PassiveDisk::write_one_sided(std::uint64_t offset, rtrs::ConstBytes data, bool fua,
-                                 const Interrupt& interrupt) {
-  const MapCache::Pin pin = brick_->enter(offset, /*write=*/true);
+int PassiveDisk::write_one_sided(const Transfer& part, const Interrupt& interrupt) {
+  const MapCache::Pin pin = brick_->enter(part.offset, /*write=*/true);
   if (pin == nullptr) return kTwoSided;
   const std::uint64_t era = device_->era();
-  const bool durable = fua && brick_->has_sync();
-  int error = write_pinned(pin, offset, data, durable, interrupt);
+  const bool durable = part.fua && brick_->has_sync();
+  int error = write_pinned(pin, part, durable, interrupt);
   brick_->leave(pin);
-  if (error == 0 && durable) error = sync(offset, data.size(), interrupt);
+  if (error == 0 && durable) error = sync(part.offset, part.length, interrupt);
   // The write may have gone to the last server, after its losses were reported.
   if (error == 0 && device_->era() != era) return kTwoSided;
   return error == 0 || error == EINTR || error == EROFS ? error : kTwoSided;
 }
 
 /// As a change of whole blocks that is two-sided: no patch, and no other user's change, overlaps.
-int PassiveDisk::write_pinned(const MapCache::Pin& pin, std::uint64_t offset, rtrs::ConstBytes data,
-                              bool seen, const Interrupt& interrupt) {
-  Transfer transfer{.operation = IoOperation::write,
-                    .offset = offset,
-                    .length = data.size(),
-                    .from = data.data()};
+int PassiveDisk::write_pinned(const MapCache::Pin& pin, const Transfer& part, bool seen,
+                              const Interrupt& interrupt) {
   Begun begun;
-  if (const int error = device_->begin(transfer, begun)) return error == EAGAIN ? kTwoSided : error;
+  if (!geometry().is_aligned(part.offset, part.length)) return kTwoSided;
+  if (device_->admit(part, begun) != 0 || enter(part, begun) != 0) return kTwoSided;
   // A change that somebody gave up may land later; two-sided ones wait for its end.
   int error = kTwoSided;
-  if (!device_->handle().unresolved->writes()) {
-    error = brick_->write(pin, offset, data, seen, interrupt);
-  }
+  if (!device_->handle().unresolved->writes())
+    error = brick_->write(pin, part.offset, {part.from, part.length}, seen, interrupt);
   if (error == 0) device_->handle().unflushed.note();
-  const int ended = device_->end(transfer, begun, error == kTwoSided ? 0 : error);
-  return error == kTwoSided ? kTwoSided : ended;
+  leave(begun);
+  return error;
 }
 
 // ---- Everything else ---------------------------------------------------------------------------
@@ -167,22 +140,6 @@ int PassiveDisk::flush_ranges(const FlushDebt::Debt& debt, const Interrupt& inte
   return device_->end(transfer, begun, error);
 }
 
-int PassiveDisk::discard(std::uint64_t offset, std::uint64_t length, bool fua,
-                         const Interrupt& interrupt) {
-  if (inside(offset, length)) {
-    if (int error = brick_->before_two_sided(offset, length, interrupt)) return error;
-  }
-  return changed(device_->discard(offset, length, fua, interrupt));
-}
-
-int PassiveDisk::write_zeroes(std::uint64_t offset, std::uint64_t length, ZeroOptions options,
-                              const Interrupt& interrupt) {
-  if (inside(offset, length)) {
-    if (int error = brick_->before_two_sided(offset, length, interrupt)) return error;
-  }
-  return changed(device_->write_zeroes(offset, length, options, interrupt));
-}
-
 int PassiveDisk::extents(std::uint64_t offset, std::uint64_t length, std::size_t max_extents,
                          std::vector<wire::Extent>& extents, const Interrupt& interrupt) {
   return device_->extents(offset, length, max_extents, extents, interrupt);
@@ -193,16 +150,14 @@ int PassiveDisk::cache(std::uint64_t offset, std::uint64_t length, const Interru
 }
 
 /// A flush may have to settle one-sided writes first.
-int PassiveDisk::begin(Transfer& transfer, Begun& begun) {
+int PassiveDisk::admit(const Transfer& transfer, Begun& begun) {
   if (transfer.operation == IoOperation::flush) return EAGAIN;
-  if (!inside(transfer.offset, transfer.length)) return device_->begin(transfer, begun);
   if (brick_->concerns(transfer.offset, transfer.length)) return EAGAIN;
-  return device_->begin(transfer, begun);
+  return device_->admit(transfer, begun);
 }
 
-int PassiveDisk::end(const Transfer& transfer, const Begun& begun, int error) {
-  const int ended = device_->end(transfer, begun, error);
-  return transfer.operation == IoOperation::read ? ended : changed(ended);
+int PassiveDisk::ended(const Transfer& transfer, const Begun& /*begun*/, int error) {
+  return transfer.changes() ? changed(error) : error;
 }
 
 }  // namespace rnbd

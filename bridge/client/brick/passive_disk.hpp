@@ -17,10 +17,7 @@ namespace rnbd {
 /// Threads: any.
 class PassiveDisk final : public Disk {
  public:
-  PassiveDisk(std::unique_ptr<RemoteDevice> device, std::shared_ptr<PassiveBrick> brick)
-      : Disk{device->geometry(), device->read_only()},
-        device_{std::move(device)},
-        brick_{std::move(brick)} {}
+  PassiveDisk(std::unique_ptr<RemoteDevice> device, std::shared_ptr<PassiveBrick> brick);
 
   const std::string& name() const override { return device_->name(); }
   const char* access_in_words() const override { return device_->access_in_words(); }
@@ -29,30 +26,20 @@ class PassiveDisk final : public Disk {
   void only_observe() override { device_->only_observe(); }
   void grow_to(std::uint64_t size) override;
 
-  int read(std::uint64_t offset, rtrs::MutableBytes data, const Interrupt& interrupt) override;
-  int write(std::uint64_t offset, rtrs::ConstBytes data, bool fua,
-            const Interrupt& interrupt) override;
   int flush(const Interrupt& interrupt) override;
-  int discard(std::uint64_t offset, std::uint64_t length, bool fua,
-              const Interrupt& interrupt) override;
-  int write_zeroes(std::uint64_t offset, std::uint64_t length, ZeroOptions options,
-                   const Interrupt& interrupt) override;
   int extents(std::uint64_t offset, std::uint64_t length, std::size_t max_extents,
               std::vector<wire::Extent>& extents, const Interrupt& interrupt) override;
   int cache(std::uint64_t offset, std::uint64_t length, const Interrupt& interrupt) override;
-  int begin(Transfer& transfer, Begun& begun) override;
-  int end(const Transfer& transfer, const Begun& begun, int error) override;
   DeviceHandle& handle() override { return device_->handle(); }
 
  private:
-  bool inside(std::uint64_t offset, std::uint64_t length) const;
-  int write_one_sided(std::uint64_t offset, rtrs::ConstBytes data, bool fua,
-                      const Interrupt& interrupt);
-  int write_pinned(const MapCache::Pin& pin, std::uint64_t offset, rtrs::ConstBytes data, bool seen,
+  int perform(const Transfer& transfer, const Interrupt& interrupt) override;
+  int admit(const Transfer& transfer, Begun& begun) override;
+  int ended(const Transfer& transfer, const Begun& begun, int error) override;
+  int two_sided(const Transfer& transfer, const Interrupt& interrupt);
+  int write_one_sided(const Transfer& part, const Interrupt& interrupt);
+  int write_pinned(const MapCache::Pin& pin, const Transfer& part, bool seen,
                    const Interrupt& interrupt);
-  int read_two_sided(std::uint64_t offset, rtrs::MutableBytes data, const Interrupt& interrupt);
-  int write_two_sided(std::uint64_t offset, rtrs::ConstBytes data, bool fua,
-                      const Interrupt& interrupt);
   int sync(std::uint64_t offset, std::uint64_t length, const Interrupt& interrupt);
   int flush_ranges(const FlushDebt::Debt& debt, const Interrupt& interrupt);
   int changed(int error);
