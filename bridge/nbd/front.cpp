@@ -5,7 +5,6 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
-#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -62,15 +61,9 @@ Front::Front(Exports& exports, std::vector<Listener> listeners, FrontOptions opt
       options_{std::move(options)},
       door_complaints_{options_.log},
       handshake_complaints_{options_.log},
-      request_complaints_{options_.log},
-      wake_{eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)} {
-  if (wake_ < 0) throw std::system_error{errno, std::generic_category(), "eventfd"};
-}
+      request_complaints_{options_.log} {}
 
-Front::~Front() {
-  stop({});
-  ::close(wake_);
-}
+Front::~Front() { stop({}); }
 
 void Front::start() {
   for (unsigned i = 0; i < options_.workers; ++i) {
@@ -84,7 +77,7 @@ void Front::add(std::vector<Listener> listeners) {
     const std::lock_guard lock{mutex_};
     std::ranges::move(listeners, std::back_inserter(added_));
   }
-  eventfd_write(wake_, 1);
+  wake_.wake();
 }
 
 void Front::stop(std::chrono::milliseconds patience) {
@@ -93,7 +86,7 @@ void Front::stop(std::chrono::milliseconds patience) {
     const std::lock_guard lock{mutex_};
     closed_ = true;
   }
-  eventfd_write(wake_, 1);
+  wake_.wake();
   if (acceptor_.joinable()) acceptor_.join();  // else it could not be started
   {
     const std::lock_guard lock{mutex_};
@@ -116,7 +109,7 @@ Front::Usage Front::usage() const {
 // ---- Clients ------------------------------------------------------------------------------------
 
 void Front::accept_clients() {
-  std::vector<pollfd> descriptors{{wake_, POLLIN, 0}};
+  std::vector<pollfd> descriptors{{wake_.descriptor(), POLLIN, 0}};
   while (look_around()) {
     for (std::size_t i = descriptors.size() - 1; i < listeners_.size(); ++i) {
       never_block(listeners_[i].fd());
@@ -143,8 +136,7 @@ void Front::accept_clients() {
 
 /// Takes up new listeners. False: no more clients are let in.
 bool Front::look_around() {
-  eventfd_t wakes = 0;
-  eventfd_read(wake_, &wakes);
+  wake_.clear();
   const std::lock_guard lock{mutex_};
   std::ranges::move(added_, std::back_inserter(listeners_));
   added_.clear();

@@ -18,6 +18,7 @@
 #include "bridge/nbd/listener.hpp"
 #include "bridge/nbd/worker.hpp"
 #include "rdma/complaint_log.hpp"
+#include "rdma/mailbox.hpp"
 
 namespace rnbd::nbd {
 
@@ -87,7 +88,7 @@ class Front {
   rtrs::ComplaintLog door_complaints_;       ///< clients that were not accepted
   rtrs::ComplaintLog handshake_complaints_;  ///< clients in their handshake
   rtrs::ComplaintLog request_complaints_;    ///< clients that are served
-  int wake_;                                 ///< eventfd, for the thread that accepts
+  rtrs::WakeUp wake_;                        ///< for the thread that accepts
   Pool pool_{options_.max_connections};
   std::vector<std::unique_ptr<Worker>> workers_;
   std::thread acceptor_;

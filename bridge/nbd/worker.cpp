@@ -2,15 +2,11 @@
 #include "bridge/nbd/worker.hpp"
 
 #include <sched.h>
-#include <sys/eventfd.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <future>
 #include <memory>
 #include <span>
-#include <system_error>
 #include <utility>
 
 namespace rnbd::nbd {
@@ -29,36 +25,23 @@ constexpr std::chrono::seconds kNoYield{1};
 }  // namespace
 
 Worker::Worker(unsigned index, Pool& pool, rtrs::Log log)
-    : index_{index},
-      pool_{pool},
-      log_{std::move(log)},
-      wake_{eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)} {
-  if (wake_ < 0) throw std::system_error{errno, std::generic_category(), "eventfd"};
+    : index_{index}, pool_{pool}, log_{std::move(log)} {
   thread_ = std::thread{[this] { run(); }};
 }
 
-Worker::~Worker() {
-  thread_.join();
-  ::close(wake_);
-}
+Worker::~Worker() { thread_.join(); }
 
 // ---- From other threads -------------------------------------------------------------------------
-
-void Worker::post(std::function<void()> function) {
-  const std::lock_guard lock{mutex_};
-  posted_.push_back(std::move(function));
-  eventfd_write(wake_, 1);
-}
 
 void Worker::adopt(int socket, Agreement agreement) {
   ++count_;
   auto shared = std::make_shared<Agreement>(std::move(agreement));
-  post([this, socket, shared] { add(socket, std::move(*shared)); });
+  posted_.post([this, socket, shared] { add(socket, std::move(*shared)); });
 }
 
 bool Worker::grow(std::uint64_t size) {
   const auto done = std::make_shared<std::promise<bool>>();
-  post([this, size, done] {
+  posted_.post([this, size, done] {
     done->set_value(std::ranges::all_of(connections_, [size](Connection& connection) {
       return !connection.watched() || connection.grow(size);
     }));
@@ -69,7 +52,7 @@ bool Worker::grow(std::uint64_t size) {
 std::future<std::optional<Released>> Worker::release() {
   auto promise = std::make_shared<std::promise<std::optional<Released>>>();
   auto future = promise->get_future();
-  post([this, promise] {
+  posted_.post([this, promise] {
     const auto found = std::ranges::find_if(connections_, &Connection::watched);
     if (found == connections_.end()) return promise->set_value(std::nullopt);
     releasing_ = std::move(*promise);
@@ -79,7 +62,7 @@ std::future<std::optional<Released>> Worker::release() {
 }
 
 void Worker::stop(std::chrono::milliseconds patience) {
-  post([this, patience] {
+  posted_.post([this, patience] {
     stopping_ = true;
     deadline_ = std::chrono::steady_clock::now() + patience;
     for (Connection& connection : connections_) connection.drain();
@@ -87,10 +70,11 @@ void Worker::stop(std::chrono::milliseconds patience) {
 }
 
 void Worker::call(std::function<int()> call, Request& request) {
-  pool_.calls.post([call = std::move(call), &request] { request.error = call(); },
-                   [this, &request] {
-                     post([&request] { request.connection->on_call(request, request.error); });
-                   });
+  pool_.calls.post(
+      [call = std::move(call), &request] { request.error = call(); },
+      [this, &request] {
+        posted_.post([&request] { request.connection->on_call(request, request.error); });
+      });
 }
 
 // ---- The loop -----------------------------------------------------------------------------------
@@ -142,7 +126,7 @@ void Worker::forget_polled() {
 
 void Worker::wait() {
   polled_.clear();
-  polled_.push_back({wake_, POLLIN, 0});
+  polled_.push_back({posted_.descriptor(), POLLIN, 0});
   bool more = false;
   std::size_t under_way = 0;
   for (Lane& lane : lanes_) {
@@ -242,13 +226,8 @@ bool Worker::take_ended() {
 }
 
 void Worker::run_posted() {
-  eventfd_t ignored;
-  eventfd_read(wake_, &ignored);
   std::vector<std::function<void()>> posted;
-  {
-    const std::lock_guard lock{mutex_};
-    posted.swap(posted_);
-  }
+  posted_.take(posted);
   for (const auto& function : posted) function();
 }
 

@@ -10,13 +10,13 @@
 #include <future>
 #include <list>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <thread>
 #include <vector>
 
 #include "bridge/nbd/connection.hpp"
 #include "bridge/nbd/pool.hpp"
+#include "rdma/mailbox.hpp"
 
 namespace rnbd::nbd {
 
@@ -78,14 +78,13 @@ class Worker {
   void send_replies();
   void bury();
   void run_posted();
-  void post(std::function<void()> function);
   void add(int socket, Agreement agreement);
   Lane& lane_of(const std::shared_ptr<LaneSource>& source);
 
   const unsigned index_;
   Pool& pool_;
   const rtrs::Log log_;
-  int wake_;  ///< eventfd
+  rtrs::Mailbox<std::function<void()>> posted_;
   BufferPool buffers_;
   std::list<Lane> lanes_;
   std::list<Connection> connections_;
@@ -100,8 +99,6 @@ class Worker {
   bool stopping_ = false;
   std::chrono::steady_clock::time_point deadline_{};  ///< when stopping
 
-  std::mutex mutex_;
-  std::vector<std::function<void()>> posted_;  ///< guarded by mutex_
   std::atomic<unsigned> count_{0};
   std::thread thread_;
 };

@@ -2,26 +2,17 @@
 #include "rdma/library/submissions.hpp"
 
 #include <poll.h>
-#include <sys/eventfd.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <optional>
 #include <span>
-#include <system_error>
 #include <utility>
 
 namespace rtrs::library {
 namespace {
 
 thread_local bool is_its_thread = false;
-
-int make_eventfd() {
-  const int descriptor = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-  if (descriptor < 0) throw std::system_error{errno, std::generic_category(), "eventfd"};
-  return descriptor;
-}
 
 }  // namespace
 
@@ -54,31 +45,23 @@ struct Submissions::Job {
 bool Submissions::on_its_thread() { return is_its_thread; }
 
 Submissions::Submissions(Client& client, CallSlots& slots, const Door& door)
-    : client_{client},
-      slots_{slots},
-      door_{door},
-      wake_{make_eventfd()},
-      done_signal_{make_eventfd()} {
+    : client_{client}, slots_{slots}, door_{door} {
   loop_ = client_.take_lane(client_.lanes() - 1);
   thread_ = std::thread{[this] { run(); }};
 }
 
 Submissions::~Submissions() {
   stopping_ = true;
-  wake();
+  wake_.wake();
   thread_.join();
   tell_all(loop_->collect());
   tell_all(take_control_ended());
   tell_all(give_up_all());
   tell_all(loop_->collect());  // operations that ended meanwhile
   tell_all(take_control_ended());
-  eventfd_write(done_signal_, 1);  // for copies of the descriptor
+  done_signal_.wake();  // for copies of the descriptor
   loop_.reset();
-  ::close(wake_);
-  ::close(done_signal_);
 }
-
-void Submissions::wake() const { eventfd_write(wake_, 1); }
 
 // ---- Callers ------------------------------------------------------------------------------------
 
@@ -141,7 +124,7 @@ int Submissions::start(rtrs_operation& operation, Job& job, const CallOperation:
     loop_->flush();
     look = started.ended || has_unsent();
   }
-  if (look) wake();
+  if (look) wake_.wake();
   return started.refused ? EAGAIN : 0;
 }
 
@@ -195,8 +178,7 @@ int Submissions::next(rtrs_operation** operations, int count) {
   if (done_head_ == nullptr) {
     done_tail_ = nullptr;
     if (over_) return taken != 0 ? taken : -1;
-    eventfd_t ignored;
-    eventfd_read(done_signal_, &ignored);
+    done_signal_.clear();
   }
   return taken;
 }
@@ -236,12 +218,9 @@ void Submissions::run() {
       const std::lock_guard lock{loop_mutex_};
       loop_->watch(descriptors);
     }
-    descriptors.push_back({wake_, POLLIN, 0});
+    descriptors.push_back({wake_.descriptor(), POLLIN, 0});
     poll(descriptors.data(), descriptors.size(), more ? 0 : -1);
-    if (descriptors.back().revents != 0) {
-      eventfd_t ignored;
-      eventfd_read(wake_, &ignored);
-    }
+    if (descriptors.back().revents != 0) wake_.clear();
     descriptors.pop_back();
     LaneLoop::Job* ended = nullptr;
     {
@@ -264,7 +243,7 @@ void Submissions::give_up_for_good() {
       std::ranges::any_of(jobs_, [](const auto& job) { return job->operation != nullptr; }))
     return;
   over_ = true;
-  eventfd_write(done_signal_, 1);
+  done_signal_.wake();
 }
 
 /// On the background thread of the client. The job may be used again as soon as it is in the list.
@@ -273,7 +252,7 @@ void Submissions::on_control_ended(void* context) {
   Submissions& self = job.submissions;
   const std::lock_guard lock{self.control_mutex_};
   job.job.next = std::exchange(self.control_ended_, &job.job);
-  self.wake();
+  self.wake_.wake();
 }
 
 /// In the order in which they ended.
@@ -325,7 +304,7 @@ void Submissions::tell(rtrs_operation& operation) {
     done_tail_->private_data = &operation;
   }
   done_tail_ = &operation;
-  if (first) eventfd_write(done_signal_, 1);
+  if (first) done_signal_.wake();
 }
 
 }  // namespace rtrs::library

@@ -17,6 +17,7 @@
 #include "rdma/library/call_slots.hpp"
 #include "rdma/library/door.hpp"
 #include "rdma/library/include/rtrs.h"
+#include "rdma/mailbox.hpp"
 
 namespace rtrs::library {
 
@@ -47,9 +48,9 @@ class Submissions {
   /// Errors: ENOENT.
   int cancel(rtrs_operation& operation);
   /// The door is shut: operations under way end with ECANCELED soon.
-  void end_all() const { wake(); }
+  void end_all() const { wake_.wake(); }
   /// Readable while next() returns something else than 0.
-  int descriptor() const { return done_signal_; }
+  int descriptor() const { return done_signal_.descriptor(); }
   /// -1: the door is shut, and none is left.
   int next(rtrs_operation** operations, int count);
 
@@ -75,7 +76,6 @@ class Submissions {
   void tell(rtrs_operation& operation);
   Job& take_job();
   void give_back(Job& job);
-  void wake() const;
 
   Client& client_;
   CallSlots& slots_;
@@ -83,9 +83,8 @@ class Submissions {
   std::mutex loop_mutex_;  ///< guards loop_, but for the sleep in poll(2)
   std::unique_ptr<LaneLoop> loop_;
   std::vector<pollfd> descriptors_;  ///< of has_unsent()
-  int wake_;                         ///< eventfd: wakes the loop for events beside those of its
-                                     ///< descriptors
-  int done_signal_;                  ///< eventfd
+  WakeUp wake_;                      ///< of the loop, for events beside those of its descriptors
+  WakeUp done_signal_;
   std::atomic<bool> stopping_{false};
 
   std::mutex control_mutex_;                ///< taken last

@@ -5,7 +5,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstddef>
-#include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -13,6 +13,7 @@
 
 #include "bridge/client/mirror/mirror_lane.hpp"
 #include "bridge/client/transfer.hpp"
+#include "rdma/mailbox.hpp"
 
 namespace rnbd::mirror {
 
@@ -21,7 +22,6 @@ struct Call {
   Transfer transfer;
   MirrorLane* lane = nullptr;
   rtrs::LaneLoop::Job* job = nullptr;
-  std::uint64_t number = 0;    ///< of those from lanes
   std::vector<std::byte> own;  ///< the data, once its user has left
   std::optional<std::chrono::steady_clock::time_point> left;
   int failure = 0;     ///< a member's answer
@@ -33,6 +33,13 @@ struct Call {
   void take_over();
 };
 using CallPtr = std::shared_ptr<Call>;
+
+/// A letter to the mirror's thread: a request to begin, or else a function to run.
+struct Letter {
+  CallPtr call;
+  std::function<void()> function;
+};
+using Mailbox = rtrs::Mailbox<Letter>;
 
 /// Brings answers to the users: those of a lane together, with one wake-up.
 ///

@@ -67,12 +67,10 @@ void CallTable::cancel(const CallPtr& call, const Group* live) {
   cancel(std::ranges::find(std::as_const(calls_), call, &Calls::value_type::second), live);
 }
 
-/// The job may end meanwhile, and its memory be that of a later one.
-void CallTable::cancel(const rtrs::LaneLoop::Job& job, std::uint64_t newest, const Group* live) {
+/// The job may have ended meanwhile. Its lane has not collected it, so no later one has its memory.
+void CallTable::cancel(const rtrs::LaneLoop::Job& job, const Group* live) {
   cancel(std::ranges::find_if(std::as_const(calls_),
-                              [&](const auto& entry) {
-                                return entry.second->job == &job && entry.second->number <= newest;
-                              }),
+                              [&](const auto& entry) { return entry.second->job == &job; }),
          live);
 }
 

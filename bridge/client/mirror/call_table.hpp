@@ -42,8 +42,7 @@ class CallTable {
 
   // Its user leaves: EINTR. A live group finishes its orders without the user's memory.
   void cancel(const CallPtr& call, const Group* live);
-  /// The job of a lane. `newest`: the number of the newest job when its user left.
-  void cancel(const rtrs::LaneLoop::Job& job, std::uint64_t newest, const Group* live);
+  void cancel(const rtrs::LaneLoop::Job& job, const Group* live);
   /// All: with `error`, where no group is live.
   void cancel_all(int error, const Group* live);
   /// From time to time: lets users go that had to wait for a member.

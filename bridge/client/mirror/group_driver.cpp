@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <functional>
 #include <utility>
 
 #include "bridge/client/mirror/mirror_config.hpp"
@@ -23,7 +22,7 @@ constexpr std::chrono::seconds kPartWithin{2};
 GroupDriver::GroupDriver(const ClientConfig& config, const Surroundings& surroundings,
                          rtrs::Log log)
     : config_{config},
-      door_{surroundings.door},
+      mailbox_{surroundings.mailbox},
       answers_{surroundings.answers},
       links_{surroundings.links},
       state_{surroundings.state},
@@ -66,17 +65,19 @@ void GroupDriver::accept(const CallPtr& call) {
   calls_.add(call, live_group());
 }
 
-/// Jobs of lanes come first, because other calls are cancelled after them.
 void GroupDriver::run_posted() {
-  std::vector<std::function<void()>> posted;
-  door_.take(arriving_, posted);
-  for (const CallPtr& call : arriving_) accept(call);
-  arriving_.clear();
-  for (const auto& function : posted) function();
+  mailbox_.take(letters_);
+  for (const auto& [call, function] : letters_) {
+    if (call != nullptr)
+      accept(call);
+    else
+      function();
+  }
+  letters_.clear();
 }
 
 void GroupDriver::wait() {
-  polled_.assign(1, {.fd = door_.descriptor(), .events = POLLIN, .revents = 0});
+  polled_.assign(1, {.fd = mailbox_.descriptor(), .events = POLLIN, .revents = 0});
   bool more = false;
   for (Member& member : members_) {
     member.session.watch(polled_);

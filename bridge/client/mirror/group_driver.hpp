@@ -18,7 +18,6 @@
 #include "bridge/client/mirror/group.hpp"
 #include "bridge/client/mirror/member_links.hpp"
 #include "bridge/client/mirror/member_session.hpp"
-#include "bridge/client/mirror/mirror_door.hpp"
 #include "bridge/client/mirror/mirror_state.hpp"
 #include "bridge/client/mirror/own_terms.hpp"
 #include "bridge/client/mirror/standing_report.hpp"
@@ -28,14 +27,14 @@ namespace rnbd::mirror {
 /// Passes requests and answers between the users, the group and the members. Makes a group when the
 /// first member is there, and a new one after too many members were away.
 ///
-/// Threads: the mirror's, which runs loop(). Other threads post functions to MirrorDoor.
+/// Threads: the mirror's, which runs loop(). Other threads post to the mailbox.
 class GroupDriver final : private GroupHost {
  public:
   using Done = tl::expected<void, Failure>;
 
   /// The other parts of the mirror. All must outlive the driver.
   struct Surroundings {
-    MirrorDoor& door;
+    Mailbox& mailbox;
     CallAnswers& answers;
     MemberLinks& links;
     MirrorState& state;
@@ -54,9 +53,7 @@ class GroupDriver final : private GroupHost {
   void accept(const CallPtr& call);
   // A user leaves its request, see CallTable.
   void cancel(const CallPtr& call) { calls_.cancel(call, live_group()); }
-  void cancel(const rtrs::LaneLoop::Job& job, std::uint64_t newest) {
-    calls_.cancel(job, newest, live_group());
-  }
+  void cancel(const rtrs::LaneLoop::Job& job) { calls_.cancel(job, live_group()); }
 
   // An operator's orders, see Mirror.
   Done force(const std::string& server, bool sure);
@@ -115,7 +112,7 @@ class GroupDriver final : private GroupHost {
   void end_for_good();
 
   const ClientConfig& config_;
-  MirrorDoor& door_;
+  Mailbox& mailbox_;
   CallAnswers& answers_;
   MemberLinks& links_;
   MirrorState& state_;
@@ -133,7 +130,7 @@ class GroupDriver final : private GroupHost {
   CallTable calls_;
   BackgroundCopies copies_;
   TaskPool tasks_;
-  std::vector<CallPtr> arriving_;
+  std::vector<Letter> letters_;
   std::vector<pollfd> polled_;
   Clock::time_point turn_{};                  ///< when the loop last woke up
   std::optional<Clock::time_point> stop_by_;  ///< after stop(): the latest end of loop()

@@ -12,10 +12,10 @@ Mirror::Mirror(const ClientConfig& config, rtrs::Log log)
       links_{config, log,
              [this](unsigned member, std::unique_ptr<OpenMember> open) {
                const auto shared = std::make_shared<std::unique_ptr<OpenMember>>(std::move(open));
-               door_.post([this, member, shared] { driver_.opened(member, std::move(*shared)); });
+               post([this, member, shared] { driver_.opened(member, std::move(*shared)); });
              }},
       driver_{config_,
-              {.door = door_, .answers = answers_, .links = links_, .state = state_},
+              {.mailbox = mailbox_, .answers = answers_, .links = links_, .state = state_},
               std::move(log)} {
   changes_.add_user(this);
 }
@@ -53,7 +53,7 @@ void Mirror::leave() {
     const std::lock_guard lock{mutex_};
     if (!std::exchange(running_, false)) return;
   }
-  door_.post([this] { driver_.stop(); });
+  post([this] { driver_.stop(); });
   thread_.join();
 }
 
@@ -62,8 +62,8 @@ void Mirror::leave() {
 int Mirror::run(const Transfer& transfer, const Interrupt& interrupt) {
   const auto call = std::make_shared<Call>();
   call->transfer = transfer;
-  door_.post([this, call] { driver_.accept(call); });
-  const auto leave = [&] { door_.post([this, call] { driver_.cancel(call); }); };
+  mailbox_.post({call, nullptr});
+  const auto leave = [&] { post([this, call] { driver_.cancel(call); }); };
   return answers_.wait(*call, interrupt, leave);
 }
 
@@ -72,11 +72,18 @@ std::unique_ptr<rtrs::LaneLoop> Mirror::take_lane(unsigned /*lane*/) {
 }
 
 void Mirror::take(MirrorLane& lane, const std::vector<rtrs::LaneLoop::Job*>& jobs) {
-  door_.arrive(lane, jobs);
+  mailbox_.post_several([&](std::vector<Letter>& letters) {
+    for (rtrs::LaneLoop::Job* const job : jobs) {
+      const CallPtr& call = letters.emplace_back(Letter{std::make_shared<Call>(), nullptr}).call;
+      call->transfer = static_cast<const TransferOperation&>(*job->operation).transfer();
+      call->lane = &lane;
+      call->job = job;
+    }
+  });
 }
 
 void Mirror::give_up(rtrs::LaneLoop::Job& job) {
-  door_.post([this, &job, newest = door_.newest()] { driver_.cancel(job, newest); });
+  post([this, &job] { driver_.cancel(job); });
 }
 
 // ---- People -------------------------------------------------------------------------------------
@@ -103,7 +110,7 @@ Mirror::Done Mirror::ask(const std::function<Done()>& question) {
   begin();
   const auto task = std::make_shared<std::packaged_task<Done()>>(question);
   auto answer = task->get_future();
-  door_.post([task] { (*task)(); });
+  post([task] { (*task)(); });
   if (answer.wait_for(kPatience) == std::future_status::ready) return answer.get();
   return tl::unexpected(
       Failure{ETIMEDOUT, "the mirror is busy; look at its status, and try again"});

@@ -8,6 +8,7 @@
 #include <mutex>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "bridge/client/changes_under_way.hpp"
@@ -16,7 +17,6 @@
 #include "bridge/client/mirror/call.hpp"
 #include "bridge/client/mirror/group_driver.hpp"
 #include "bridge/client/mirror/member_links.hpp"
-#include "bridge/client/mirror/mirror_door.hpp"
 #include "bridge/client/mirror/mirror_lane.hpp"
 #include "bridge/client/mirror/mirror_state.hpp"
 #include "bridge/client/mirror/mirror_status.hpp"
@@ -85,11 +85,12 @@ class Mirror final : public LaneSource, public std::enable_shared_from_this<Mirr
  private:
   using Done = GroupDriver::Done;
 
+  void post(std::function<void()> function) { mailbox_.post({nullptr, std::move(function)}); }
   Done ask(const std::function<Done()>& question);
 
   const ClientConfig config_;
   ChangesUnderWay changes_;
-  MirrorDoor door_;
+  Mailbox mailbox_;
   CallAnswers answers_;
   MirrorState state_;
   MemberLinks links_;

@@ -1,11 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "bridge/client/mirror/mirror_lane.hpp"
 
-#include <sys/eventfd.h>
-#include <unistd.h>
-
-#include <cerrno>
-#include <system_error>
 #include <utility>
 
 #include "bridge/client/mirror/mirror.hpp"
@@ -16,13 +11,6 @@ void MirrorLane::Jobs::add(const Jobs& others) {
   (last != nullptr ? last->next : first) = others.first;
   last = others.last;
 }
-
-MirrorLane::MirrorLane(std::shared_ptr<Mirror> mirror)
-    : mirror_{std::move(mirror)}, wake_{eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)} {
-  if (wake_ < 0) throw std::system_error{errno, std::generic_category(), "eventfd"};
-}
-
-MirrorLane::~MirrorLane() { ::close(wake_); }
 
 void MirrorLane::start(Job& job) {
   job.next = nullptr;
@@ -38,13 +26,12 @@ void MirrorLane::flush() {
 }
 
 std::size_t MirrorLane::watch(std::vector<pollfd>& descriptors) {
-  descriptors.push_back({.fd = wake_, .events = POLLIN, .revents = 0});
+  descriptors.push_back({.fd = wake_.descriptor(), .events = POLLIN, .revents = 0});
   return under_way_;
 }
 
 bool MirrorLane::progress(std::span<const pollfd> polled) {
-  eventfd_t ignored;
-  if (!polled.empty() && polled.front().revents != 0) eventfd_read(wake_, &ignored);
+  if (!polled.empty() && polled.front().revents != 0) wake_.clear();
   return false;
 }
 
@@ -77,7 +64,7 @@ void MirrorLane::end(Job& job, int error) {
 /// Under the lock to the end: the lane may go as soon as its last job can be collected.
 void MirrorLane::publish() {
   const std::lock_guard lock{mutex_};
-  if (ended_.first == nullptr) eventfd_write(wake_, 1);  // else it has been woken already
+  if (ended_.first == nullptr) wake_.wake();  // else it has been woken already
   ended_.add(std::exchange(fresh_, {}));
 }
 

@@ -4,9 +4,11 @@
 
 #include <memory>
 #include <mutex>
+#include <utility>
 #include <vector>
 
 #include "rdma/client.hpp"
+#include "rdma/mailbox.hpp"
 
 namespace rnbd::mirror {
 
@@ -18,9 +20,8 @@ class Mirror;
 /// Threads: its event loop's, except end() and publish(), which the mirror's thread calls.
 class MirrorLane final : public rtrs::LaneLoop {
  public:
-  explicit MirrorLane(std::shared_ptr<Mirror> mirror);
-  /// True if all its jobs have been collected.
-  ~MirrorLane() override;
+  /// All its jobs have been collected when it ends.
+  explicit MirrorLane(std::shared_ptr<Mirror> mirror) : mirror_{std::move(mirror)} {}
 
   void start(Job& job) override;
   void flush() override;
@@ -44,7 +45,7 @@ class MirrorLane final : public rtrs::LaneLoop {
   };
 
   const std::shared_ptr<Mirror> mirror_;
-  int wake_;                   ///< eventfd
+  rtrs::WakeUp wake_;
   std::vector<Job*> started_;  ///< since the last flush()
   std::size_t under_way_ = 0;
   Jobs fresh_;  ///< jobs that ended since the last publish(); the mirror's thread only

@@ -4,7 +4,6 @@
 #include <linux/futex.h>
 #include <poll.h>
 #include <sched.h>
-#include <sys/eventfd.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -78,14 +77,7 @@ struct LaneDriver::Waiter {
 
 LaneDriver::LaneDriver(std::uint16_t first_slot, std::uint16_t slots, Unresolved* unresolved,
                        Unresolved* opens, Duration spin, LaneDriverOwner& owner)
-    : lane_{first_slot, slots, unresolved, opens},
-      owner_{owner},
-      spin_{spin},
-      kick_{eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)} {
-  if (kick_ < 0) throw std::system_error{errno, std::generic_category(), "eventfd"};
-}
-
-LaneDriver::~LaneDriver() { ::close(kick_); }
+    : lane_{first_slot, slots, unresolved, opens}, owner_{owner}, spin_{spin} {}
 
 int LaneDriver::run(Operation& operation, const Interrupt& interrupt) {
   Waiter self;
@@ -192,7 +184,7 @@ short LaneDriver::events_of(const Path& path) const {
 
 void LaneDriver::sleep_as_leader(Lock& lock) {
   std::array<pollfd, kMaxPaths + 1> descriptors;
-  descriptors[0] = {kick_, POLLIN, 0};
+  descriptors[0] = {kick_.descriptor(), POLLIN, 0};
   nfds_t count = 1;
   for (unsigned i = 0; i < path_limit_; ++i) {
     const Path& path = paths_[i];
@@ -203,10 +195,7 @@ void LaneDriver::sleep_as_leader(Lock& lock) {
   lock.unlock();
   const int ready = poll(descriptors.data(), count, kLaneSlice.count());
   lock.lock();
-  if (ready > 0 && descriptors[0].revents != 0) {
-    eventfd_t ignored;
-    eventfd_read(kick_, &ignored);
-  }
+  if (ready > 0 && descriptors[0].revents != 0) kick_.clear();
 }
 
 /// For a request that is alone. False: it is not, or its connection cannot, or nothing came. Until
@@ -313,7 +302,7 @@ void LaneDriver::drive(unsigned index) {
   }
 }
 
-void LaneDriver::kick() { eventfd_write(kick_, 1); }
+void LaneDriver::kick() { kick_.wake(); }
 
 void LaneDriver::link(Waiter& waiter) {
   waiter.following = true;

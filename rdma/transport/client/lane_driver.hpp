@@ -13,6 +13,7 @@
 #include "rdma/client.hpp"
 #include "rdma/core/client/lane.hpp"
 #include "rdma/core/spin_score.hpp"
+#include "rdma/mailbox.hpp"
 #include "rdma/transport/connection.hpp"
 
 namespace rtrs {
@@ -40,7 +41,6 @@ class LaneDriver {
   /// `unresolved`, `opens`: see ClientLane; `spin`: see ClientOptions.
   LaneDriver(std::uint16_t first_slot, std::uint16_t slots, Unresolved* unresolved,
              Unresolved* opens, Duration spin, LaneDriverOwner& owner);
-  ~LaneDriver();
   LaneDriver(const LaneDriver&) = delete;
   LaneDriver& operator=(const LaneDriver&) = delete;
 
@@ -146,7 +146,7 @@ class LaneDriver {
   bool awaiting_ = false;  ///< the leader is in a connection's await(), and does not hold the lane
   unsigned want_quiet_ = 0;  ///< threads that wait for the opposite
   std::condition_variable_any quiet_;
-  int kick_;  ///< eventfd: wakes the leader for events beside those of its descriptors
+  WakeUp kick_;  ///< of the leader, for events beside those of its descriptors
 };
 
 }  // namespace rtrs

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <poll.h>
-#include <sys/eventfd.h>
 
 #include "rdma/transport/client/lane_driver.hpp"
 #include "rdma/wire/ensure.hpp"
@@ -40,7 +39,7 @@ class LaneDriver::Loop final : public LaneLoop {
 
   std::size_t watch(std::vector<pollfd>& descriptors) override {
     const Lock lock{driver_.mutex_};
-    descriptors.push_back({driver_.kick_, POLLIN, 0});
+    descriptors.push_back({driver_.kick_.descriptor(), POLLIN, 0});
     // One entry per path, so that progress() knows which is which; poll() ignores -1.
     for (unsigned i = 0; i < driver_.path_limit_; ++i) {
       const Path& path = driver_.paths_[i];
@@ -54,10 +53,7 @@ class LaneDriver::Loop final : public LaneLoop {
     Lock lock{driver_.mutex_};
     if (driver_.more_ && driver_.mutex_.wanted()) driver_.mutex_.let_others_in();
     const bool kicked = polled[0].revents != 0;
-    if (kicked) {
-      eventfd_t ignored;
-      eventfd_read(driver_.kick_, &ignored);
-    }
+    if (kicked) driver_.kick_.clear();
     // A path that came between watch() and poll() kicked.
     if (kicked || driver_.more_) {
       driver_.drive();
