@@ -6,8 +6,8 @@
 #include <thread>
 #include <vector>
 
-#include "bridge/client/block_sizes.hpp"
 #include "bridge/client/disk.hpp"
+#include "bridge/client/geometry.hpp"
 #include "bridge/protocol/nbd_errors.hpp"
 #include "nbdkit-plugin/state.hpp"
 

@@ -3,14 +3,15 @@
 #include <array>
 
 #include "bridge/client/annex.hpp"
-#if RNBDKIT_WITH_BRICK
-#include "bridge/client/brick/passive_annex.hpp"
-#endif
 #if RNBDKIT_WITH_MIRROR
 #include "bridge/client/mirror/mirror_annex.hpp"
 #endif
 
 namespace rnbd {
+
+#if RNBDKIT_WITH_BRICK
+extern const ClientAnnex kPassiveAnnex;  // brick/passive_annex.cpp
+#endif
 
 std::span<const ClientAnnex* const> client_annexes() {
   static constexpr std::array<const ClientAnnex*, RNBDKIT_WITH_MIRROR + RNBDKIT_WITH_BRICK> kAll {

@@ -2,6 +2,7 @@
 // The client's knowledge of an open device: sizes, limits, and the server's abilities.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <tl/expected.hpp>
@@ -83,6 +84,25 @@ struct DeviceGeometry {
     return offset % block == 0 && (end % block == 0 || end == padded_size);
   }
 };
+
+/// The sizes of requests that NBD clients should keep to.
+///
+/// Units: bytes.
+struct BlockSizes {
+  std::uint32_t minimum = 1;
+  std::uint32_t preferred = 4096;
+  std::uint32_t maximum = 32 * 1024 * 1024;  ///< the largest request of portable clients
+};
+
+/// The minimum is one byte, because single bytes work and clients refuse smaller requests
+/// themselves. The preferred size is the fast one.
+inline BlockSizes block_sizes(const DeviceGeometry& geometry) {
+  BlockSizes sizes;
+  sizes.preferred =
+      std::min(sizes.maximum,
+               std::max({sizes.preferred, geometry.physical_block, geometry.preferred_block}));
+  return sizes;
+}
 
 /// Takes over the server's size. A size that is not larger, or is impossible, changes nothing. An
 /// end inside a block stays, because requests may reach over it.

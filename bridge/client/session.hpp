@@ -6,23 +6,49 @@
 #include <chrono>
 #include <condition_variable>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
 #include <tl/expected.hpp>
+#include <utility>
 #include <vector>
 
 #include "bridge/client/changes_under_way.hpp"
 #include "bridge/client/device_table.hpp"
 #include "bridge/client/disk.hpp"
 #include "bridge/client/geometry.hpp"
-#include "bridge/client/lost_devices.hpp"
-#include "bridge/client/recall_listeners.hpp"
 #include "bridge/client/server_directory.hpp"
 #include "bridge/protocol/messages.hpp"
 #include "rdma/client.hpp"
 
 namespace rnbd {
+
+/// Tells them all. A listener that was removed is not running any more.
+///
+/// Threads: any.
+class RecallListeners {
+ public:
+  /// Calls `listener`, which must not block, with each recall; null ends that. `owner` tells
+  /// listeners apart.
+  void listen(const void* owner, std::function<void()> listener) {
+    const std::lock_guard lock{mutex_};
+    if (listener)
+      listeners_[owner] = std::move(listener);
+    else
+      listeners_.erase(owner);
+  }
+
+  /// On the client's thread.
+  void recall() {
+    const std::lock_guard lock{mutex_};
+    for (const auto& [owner, listener] : listeners_) listener();
+  }
+
+ private:
+  std::mutex mutex_;                                        ///< held while listeners run
+  std::map<const void*, std::function<void()>> listeners_;  ///< guarded by mutex_
+};
 
 using rtrs::Failure;
 using rtrs::Interrupt;

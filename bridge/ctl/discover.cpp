@@ -17,9 +17,9 @@
 #include <tl/expected.hpp>
 #include <utility>
 
-#include "bridge/client/answer_limit.hpp"
 #include "bridge/client/config.hpp"
 #include "bridge/client/connections.hpp"
+#include "bridge/client/interruptible_wait.hpp"
 #include "bridge/client/uri.hpp"
 #include "bridge/ctl/listing.hpp"
 #include "bridge/ctl/output.hpp"

@@ -5,7 +5,7 @@
 #include <cstring>
 #include <vector>
 
-#include "bridge/client/block_sizes.hpp"
+#include "bridge/client/geometry.hpp"
 
 namespace rnbd::nbd {
 namespace {

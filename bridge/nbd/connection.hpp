@@ -115,7 +115,7 @@ class Connection {
   void break_off(const std::string& why);
   void recycle(Request& request);
 
-  // execution.cpp: carries requests out
+  // Their way to the device.
   void execute(Request& request);
   void call(Request& request);
   void start_calls();

@@ -5,7 +5,7 @@
 #include <string>
 #include <utility>
 
-#include "bridge/client/block_sizes.hpp"
+#include "bridge/client/geometry.hpp"
 #include "bridge/nbd/handshake_socket.hpp"
 #include "bridge/nbd/wire.hpp"
 

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A thread that moves requests between NBD connections and one lane of a session.
+// Threads that move requests between NBD connections and one lane of a session each, and what all
+// of them share.
 #pragma once
 
 #include <poll.h>
 
 #include <atomic>
 #include <chrono>
+#include <cstddef>
 #include <functional>
 #include <future>
 #include <list>
@@ -14,11 +16,33 @@
 #include <thread>
 #include <vector>
 
+#include "bridge/metrics/meter.hpp"
+#include "bridge/nbd/budget.hpp"
+#include "bridge/nbd/call_pool.hpp"
 #include "bridge/nbd/connection.hpp"
-#include "bridge/nbd/pool.hpp"
 #include "rdma/mailbox.hpp"
 
 namespace rnbd::nbd {
+
+/// The calls and memory that connections share. Each connection also has one call and some memory
+/// of its own, so that connections without an answer never hold up the others.
+///
+/// Threads: any.
+struct Pool {
+  /// Calls beyond the one that each connection may have at any time.
+  static constexpr std::size_t kMoreCalls = 128;
+  /// For devices that are being closed, which takes some seconds at most.
+  static constexpr std::size_t kClosing = 64;
+  /// Units: bytes, beyond those that each connection owns.
+  static constexpr std::size_t kMemory = std::size_t{512} * 1024 * 1024;
+
+  explicit Pool(std::size_t max_connections) : calls{max_connections + kMoreCalls + kClosing} {}
+
+  CallPool calls;
+  MeterBook meters;
+  Budget more_calls{kMoreCalls};
+  Budget memory{kMemory};
+};
 
 /// An event loop over the sockets of its clients and the connections of its lane. It takes all
 /// arrivals at once, and sends all output together.

@@ -74,9 +74,18 @@ std::string set_word(To& target, std::string_view value, const OptionWord<T> (&w
 }
 
 /// true and false, yes and no, on and off, 1 and 0.
-std::string set_bool(bool& target, std::string_view value);
+inline std::string set_bool(bool& target, std::string_view value) {
+  static constexpr OptionWord<bool> kWords[] = {{"true", true}, {"false", false}, {"yes", true},
+                                                {"no", false},  {"on", true},     {"off", false},
+                                                {"1", true},    {"0", false}};
+  return set_word(target, value, kWords);
+}
 
 /// Any text but none.
-std::string set_text(std::string& target, const std::string& value);
+inline std::string set_text(std::string& target, const std::string& value) {
+  if (value.empty()) return "must not be empty";
+  target = value;
+  return "";
+}
 
 }  // namespace rnbd

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "bridge/client/brick/passive_annex.hpp"
-
+// mode=passive, for a client that knows nothing of bricks.
 #include <algorithm>
 #include <mutex>
 #include <utility>
 
+#include "bridge/client/annex.hpp"
 #include "bridge/client/brick/passive_disk.hpp"
 #include "bridge/client/brick/remote_brick.hpp"
 #include "bridge/protocol/printable.hpp"
@@ -74,6 +74,7 @@ std::unique_ptr<DeviceWrapper> wrapper(const ClientConfig& config, const rtrs::L
 
 }  // namespace
 
+extern const ClientAnnex kPassiveAnnex;  // for annexes.cpp
 constinit const ClientAnnex kPassiveAnnex{.options = kOptions,
                                           .complete = complete,
                                           .source = nullptr,

@@ -14,11 +14,10 @@
 #include "bridge/client/changes_under_way.hpp"
 #include "bridge/client/config.hpp"
 #include "bridge/client/disk.hpp"
-#include "bridge/client/mirror/call.hpp"
+#include "bridge/client/mirror/call_table.hpp"
 #include "bridge/client/mirror/group_driver.hpp"
 #include "bridge/client/mirror/member_links.hpp"
 #include "bridge/client/mirror/mirror_lane.hpp"
-#include "bridge/client/mirror/mirror_state.hpp"
 #include "bridge/client/mirror/mirror_status.hpp"
 
 namespace rnbd::mirror {

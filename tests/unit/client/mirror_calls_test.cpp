@@ -9,7 +9,7 @@
 
 #include "bridge/client/mirror/background_copies.hpp"
 #include "bridge/client/mirror/call_table.hpp"
-#include "bridge/client/mirror/mirror_state.hpp"
+#include "bridge/client/mirror/mirror_status.hpp"
 
 namespace mirror_calls_test {
 

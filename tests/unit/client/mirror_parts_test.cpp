@@ -6,13 +6,12 @@
 #include <vector>
 
 #include "bridge/client/mirror/activity.hpp"
+#include "bridge/client/mirror/group.hpp"
+#include "bridge/client/mirror/group_driver.hpp"
 #include "bridge/client/mirror/member_links.hpp"
+#include "bridge/client/mirror/membership.hpp"
 #include "bridge/client/mirror/mirror_config.hpp"
 #include "bridge/client/mirror/mirror_status.hpp"
-#include "bridge/client/mirror/operations.hpp"
-#include "bridge/client/mirror/own_terms.hpp"
-#include "bridge/client/mirror/regions.hpp"
-#include "bridge/client/mirror/sent_commands.hpp"
 #include "bridge/client/mirror/standing_report.hpp"
 
 using namespace rnbd::mirror;

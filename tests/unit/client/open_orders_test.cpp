@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "bridge/client/open_orders.hpp"
-
 #include <doctest/doctest.h>
 
 #include <cerrno>
 
+#include "bridge/client/device_table.hpp"
 #include "bridge/client/reopen.hpp"
 
 namespace rnbd::test::open_orders_test {

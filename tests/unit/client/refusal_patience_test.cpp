@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "bridge/client/refusal_patience.hpp"
-
 #include <doctest/doctest.h>
+
+#include "bridge/client/device_table.hpp"
 
 namespace rnbd {
 

@@ -8,9 +8,9 @@
 #include <thread>
 #include <utility>
 
-#include "bridge/client/answer_limit.hpp"
 #include "bridge/client/config.hpp"
 #include "bridge/client/control.hpp"
+#include "bridge/client/interruptible_wait.hpp"
 #include "bridge/client/remote_device.hpp"
 #include "bridge/client/shared_session.hpp"
 #include "bridge/protocol/mirror_messages.hpp"
