@@ -30,7 +30,7 @@ class OpeningSteps {
   Task<tl::expected<void, Failure>> work(Opening& opening, OpenStep step, std::string line,
                                          std::function<void()> work);
   /// The same for work that is of use, but not needed. It is awaited for 3 s at most, and not at
-  /// all if the line hangs. Whatever came of it is good enough. False: the opening is late.
+  /// all if the line hangs. Any result of it is good enough. False: the opening is late.
   Task<bool> work_for_a_moment(Opening& opening, OpenStep step, std::string line,
                                std::function<void()> work);
   /// Another session may write to the storage. Its client may be gone and return later. Ends such

@@ -140,8 +140,8 @@ tl::expected<void, Failure> ClientDriver::forget_memory(MutableBytes memory) {
 tl::expected<std::unique_ptr<MemoryPath>, Failure> ClientDriver::open_memory_path(
     const PathAddress& address, const Interrupt& interrupt) {
   if ((limits_.features & wire::kFeatureMemoryPaths) == 0) {
-    return tl::unexpected(Failure{
-        ENOTSUP, "the server has no memory paths (is it older, or built without them?)"});
+    return tl::unexpected(
+        Failure{ENOTSUP, "the server has no memory paths (is it older, or built without them?)"});
   }
   if (!alive()) return tl::unexpected(Failure{EIO, failure()});
   ClientPathOptions path;
