@@ -164,13 +164,13 @@ async def read_is_stale(liar, request):
 
 
 async def sectors_are_swapped(liar, request):
-    if request.kind == WRITE and request.length >= 1024 and liar.now_and_then():
+    if request.kind == WRITE and request.length >= 1024 and liar.now_and_then(0.3):
         request.data = request.data[512:1024] + request.data[:512] + request.data[1024:]
     return await request.pass_on()
 
 
 async def half_a_sector_is_written(liar, request):
-    if request.kind == WRITE and not request.length % 512 and liar.now_and_then():
+    if request.kind == WRITE and not request.length % 512 and liar.now_and_then(0.3):
         request.length -= 256
         request.data = request.data[:-256]
     return await request.pass_on()
@@ -184,10 +184,16 @@ async def bit_is_flipped(liar, request):
     return error, data
 
 
+def other_write(stamp):
+    """The same unit's stamp, of a write that nobody made."""
+    value, unit = contents.HEAD.unpack(stamp[:contents.HEAD.size])
+    return contents.stamp(value + 500000, unit)
+
+
 async def another_disks_data(liar, request):
-    if request.kind == WRITE and request.length == 512 and liar.now_and_then():
-        value, unit = contents.HEAD.unpack(request.data[:contents.HEAD.size])
-        request.data = contents.stamp(value + 500000, unit) * (512 // contents.STAMP)
+    if request.kind == WRITE and not request.offset % contents.SECTOR and liar.now_and_then(0.3):
+        request.data = b"".join(other_write(request.data[at:at + contents.STAMP])
+                                for at in range(0, len(request.data), contents.STAMP))
     return await request.pass_on()
 
 
