@@ -1,5 +1,5 @@
 # Sources that may be compiled as one: prints "NUMBER FILE" for each file of the command line. At most
-# thirty have the same number, and no two of them have one name for things of their own.
+# `most` have the same number, and no two of them have one name for things of their own.
 # SPDX-License-Identifier: BSD-3-Clause
 
 # Whatever stands before a bracket, a brace, a semicolon or an equals sign on a line that begins a
@@ -12,12 +12,12 @@ function take_names(line,   meaning, name) {
     line = substr(line, RSTART + RLENGTH)
     sub(/^(struct|class|union|enum|enum class) /, "", name)
     sub(/[^A-Za-z_0-9].*/, "", name)
-    if (name !~ /^([A-Z_]+|static_assert|sizeof|decltype)$/) names[space name] = meaning
+    if (name !~ /^([A-Z_]+|static_assert|sizeof|decltype|milliseconds|seconds|expected)$/) names[space name] = meaning
   }
 }
 
 function fits(batch,   name) {
-  if (count[batch] >= 30) return 0
+  if (count[batch] >= most) return 0
   for (name in names) if ((batch, name) in taken && taken[batch, name] != names[name]) return 0
   return 1
 }
