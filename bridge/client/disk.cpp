@@ -38,10 +38,7 @@ Transfer as_data(Transfer zeroes) {
 // ---- Reads --------------------------------------------------------------------------------------
 
 int Disk::read(std::uint64_t offset, rtrs::MutableBytes data, const Interrupt& interrupt) {
-  return read_any({.offset = offset, .length = data.size(), .into = data.data()}, interrupt);
-}
-
-int Disk::read_any(const Transfer& whole, const Interrupt& interrupt) {
+  const Transfer whole{.offset = offset, .length = data.size(), .into = data.data()};
   if (!inside(whole.offset, whole.length)) return EINVAL;
   if (whole.length == 0) return 0;
   const bool fits = geometry_.is_aligned(whole.offset, whole.length) || any_bytes_;
@@ -99,7 +96,8 @@ int Disk::write_zeroes(std::uint64_t offset, std::uint64_t length, ZeroOptions o
 }
 
 int Disk::run(Transfer transfer, const Interrupt& interrupt) {
-  return transfer.changes() ? change(transfer, interrupt) : read_any(transfer, interrupt);
+  if (transfer.changes()) return change(transfer, interrupt);
+  return read(transfer.offset, {transfer.into, transfer.length}, interrupt);
 }
 
 /// Returns why the disk cannot be changed so, or 0.

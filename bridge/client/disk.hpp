@@ -166,7 +166,6 @@ class Disk {
     return error;
   }
 
-  int read_any(const Transfer& whole, const rtrs::Interrupt& interrupt);
   int read_parts(const Transfer& whole, const rtrs::Interrupt& interrupt);
   int read_partial(const Transfer& part, const rtrs::Interrupt& interrupt);
   int judge(const Transfer& change) const;
