@@ -14,9 +14,9 @@
 
 namespace rtrs {
 
-/// It dies alone, and never comes back: the keys that it was given die with it. The fate of a
-/// write that was under way then is unknown, until the server says over the session that this path
-/// has ended there.
+/// A refused access kills its connection, so such accesses have a path of their own. It dies alone,
+/// and never comes back: the keys that it was given die with it. The fate of a write that was under
+/// way then is unknown, until the server says over the session that this path has ended there.
 ///
 /// Threads: any, except the destructor (nobody may be inside).
 /// Source:  docs/protocol.md, memory paths.

@@ -2,6 +2,7 @@
 """Rules that keep the documentation true: what programs accept is in their man pages, and what the
 code refers to exists."""
 import collections
+import pathlib
 import re
 import subprocess
 
@@ -197,7 +198,30 @@ def events(tree):
                     yield f"{path}:1: the event {event} is missing in docs/operations.md"
 
 
+WALK = re.compile(r"^### (.*\bstops\b.*)\n((?:(?!#).*\n)*)", re.M)
+STOP = re.compile(r"^\| `([\w:]+)` \| `([\w/.-]+)` \|", re.M)
+
+
+def walks(tree):
+    """the walks of docs/architecture.md have as many stops as they say, each in the file that it names"""
+    document = pathlib.Path("docs/architecture.md")
+    for heading, table in WALK.findall(tree.read(document)):
+        stops = STOP.findall(table)
+        told = sum(map(int, re.findall(r"\d+", heading)))
+        if told != len(stops):
+            yield f'{document}: "{heading}" has {len(stops)} stops'
+        for function, name in stops:
+            path = pathlib.Path(name)
+            known = (tree.root / path).is_file() and tree.read(path)
+            if not known or not re.search(r"(?<![\w:])" + function + r"\(", known):
+                yield f"{document}: there is no {function}() in {name}"
+
+
 RULES = {
+    walks: [("docs/architecture.md",
+             "\n### Planted: 2 stops\n\n| `Disk::write` | `bridge/client/disk.cpp` | x |\n"),
+            ("docs/architecture.md",
+             "\n### Planted: 1 stops\n\n| `Disk::planted` | `bridge/client/disk.cpp` | x |\n")],
     events: [("rdma/planted.cpp", 'const LogAbout about{{.event = "planted"}};\n'),
              ("bridge/planted.cpp", 'say(LogLevel::info,\n    "was_planted", "a sentence");\n')],
     subjects_first: [("rdma/core/planted.hpp", f"// {LICENCE}\n// What it is.\n"),
