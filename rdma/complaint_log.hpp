@@ -4,11 +4,12 @@
 
 #include <array>
 #include <chrono>
-#include <cstdint>
+#include <cstddef>
 #include <mutex>
 #include <string>
 #include <utility>
 
+#include "rdma/line_limit.hpp"
 #include "rdma/log.hpp"
 
 namespace rtrs {
@@ -21,17 +22,11 @@ namespace rtrs {
 class ComplaintLog {
  public:
   using Instant = std::chrono::steady_clock::time_point;
-  /// Of one severity.
-  struct Allowance {
-    unsigned burst = 20;  ///< lines, after it has been quiet for so many periods
-    std::chrono::seconds period{10};
-  };
+  using Allowance = LineLimit::Allowance;  ///< of one severity
 
-  explicit ComplaintLog(Log log, Allowance allowance)
-      : log_{std::move(log)}, allowance_{allowance} {
-    accounts_.fill({.room = allowance.burst});
-  }
-  explicit ComplaintLog(Log log) : ComplaintLog{std::move(log), Allowance{}} {}
+  explicit ComplaintLog(Log log, Allowance allowance = {})
+      : log_{std::move(log)},
+        limits_{LineLimit{allowance}, LineLimit{allowance}, LineLimit{allowance}} {}
 
   void say(LogLevel level, const std::string& line, Instant now);
   /// It has been quiet for so long that there is room for as much as in the beginning.
@@ -40,21 +35,13 @@ class ComplaintLog {
   void settle(const std::string& who);
 
  private:
-  struct Account {
-    unsigned room = 0;         ///< lines
-    Instant counted{};         ///< when room was last looked after
-    std::uint64_t unsaid = 0;  ///< lines
-  };
-
-  Account& account_of(LogLevel level) {
-    return accounts_[static_cast<std::size_t>(level) - static_cast<std::size_t>(LogLevel::info)];
+  LineLimit& limit_of(LogLevel level) {
+    return limits_[static_cast<std::size_t>(level) - static_cast<std::size_t>(LogLevel::info)];
   }
-  void look_after_room(Account& account, Instant now) const;
 
   const Log log_;
-  const Allowance allowance_;
   std::mutex mutex_;
-  std::array<Account, 3> accounts_;  ///< info, warning, error; guarded by mutex_
+  std::array<LineLimit, 3> limits_;  ///< info, warning, error; guarded by mutex_
 };
 
 }  // namespace rtrs

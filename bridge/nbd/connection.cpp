@@ -325,7 +325,7 @@ void Connection::on_call(Request& request, int error) {
 void Connection::answer(Request& request, int error) {
   if (left()) return recycle(request);
   meter_.end(request, error);
-  if (error != 0) meter_.report(request, error);
+  if (error != 0) meter_.report(request, error, std::chrono::steady_clock::now());
   request.error = error;
   make_reply(request, agreement_.structured);
   request.state = Request::State::answered;

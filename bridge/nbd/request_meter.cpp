@@ -10,8 +10,6 @@
 namespace rnbd::nbd {
 namespace {
 
-constexpr std::chrono::seconds kReportPeriod{1};
-
 const char* name_of(Command command) {
   switch (command) {
     case Command::read:
@@ -73,20 +71,15 @@ void RequestMeter::end(Request& request, int error) {
               static_cast<std::uint64_t>(took.count()));
 }
 
-/// A device that fails, fails often.
-void RequestMeter::report(const Request& request, int error) {
+void RequestMeter::report(const Request& request, int error,
+                          std::chrono::steady_clock::time_point now) {
   if (!log_ || error == EOPNOTSUPP) return;
-  const auto now = std::chrono::steady_clock::now();
-  if (now - reported_ < kReportPeriod) {
-    ++unreported_;
-    return;
-  }
-  reported_ = now;
+  const auto left_out = limit_.take(now.time_since_epoch());
+  if (!left_out) return;
   std::string line = in_quotes(device_) + ": " + name_of(request.command) + " of " +
                      std::to_string(request.length) + " bytes at " +
                      std::to_string(request.offset) + ": " + describe_error(error);
-  if (unreported_ > 0) line += " (and " + std::to_string(unreported_) + " other failures before)";
-  unreported_ = 0;
+  if (*left_out > 0) line += " (and " + std::to_string(*left_out) + " other failures before)";
   log_(rtrs::LogLevel::warning, line);
 }
 

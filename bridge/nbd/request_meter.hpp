@@ -3,13 +3,13 @@
 #pragma once
 
 #include <chrono>
-#include <cstdint>
 #include <memory>
 #include <string>
 #include <utility>
 
 #include "bridge/metrics/meter.hpp"
 #include "bridge/nbd/request.hpp"
+#include "rdma/line_limit.hpp"
 #include "rdma/log.hpp"
 
 namespace rnbd::nbd {
@@ -26,14 +26,14 @@ class RequestMeter {
   void begin(Request& request);
   /// Does nothing for a request that has not begun, or has ended.
   void end(Request& request, int error);
-  void report(const Request& request, int error);
+  /// Logs the failure of a request. A device that fails, fails often: the limit is a line a second.
+  void report(const Request& request, int error, std::chrono::steady_clock::time_point now);
 
  private:
   const std::string& device_;           ///< its name
   const std::shared_ptr<Meter> meter_;  ///< of its device and its worker
   const rtrs::Log& log_;
-  std::chrono::steady_clock::time_point reported_{};
-  std::uint64_t unreported_ = 0;  ///< failures since then
+  rtrs::LineLimit limit_{{.burst = 1, .period = std::chrono::seconds{1}}};
 };
 
 }  // namespace rnbd::nbd

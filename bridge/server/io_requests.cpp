@@ -186,7 +186,8 @@ void IoRequests::on_step_done(BackendRequest& backend, int error) {
   io.owner->complete(io, error);
 }
 
-/// Storage that fails, fails often: the first failure of a device is told, the 10th, the 100th ...
+/// Storage that fails, fails often: the first failure of a device is logged, the 10th, the 100th
+/// and so on. It is no LineLimit, because the lines shall show how it grows, and not come for ever.
 void IoRequests::report(Device& device, const IoPlan& plan, int error) {
   std::uint64_t told = 1;
   for (++device.failures; told < device.failures;) told *= 10;

@@ -22,7 +22,8 @@ class SessionLog {
   /// The same for a text that names the client itself.
   void tell(rtrs::LogLevel level, const char* event, const std::string& device,
             const std::string& line, int error = 0) const;
-  /// A client may try without end, so the lines are limited.
+  /// A client may try without end, so a session has a number of lines for its life. There is no
+  /// rate, as LineLimit has: the next sessions of the host share that of ClientLog.
   void refusal(const std::string& device, const std::string& line,
                const char* event = "device_refused");
   /// A line for the audit of rights. It counts as a refusal. `level`: a client that may only read

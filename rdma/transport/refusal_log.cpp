@@ -14,7 +14,7 @@
 namespace rtrs {
 namespace {
 
-constexpr Duration kPause = std::chrono::minutes{1};
+constexpr LineLimit::Allowance kOnceAMinute{1, std::chrono::minutes{1}};
 /// Hosts and reasons that are kept apart. Further ones are counted as one.
 constexpr std::size_t kMaxEntries = 256;
 /// Of one host; the users that it names beyond are not told apart.
@@ -38,7 +38,7 @@ void RefusalLog::audit(const AuthRefusal& refusal, Instant now) {
                                                        {"why", ascii_of(refusal.why)}});
   const std::string host = name_of(refusal.peer);
   Key key{host, user, refusal.how + ' ' + refusal.why};
-  if (!entries_.contains(key) && tries_many(host)) key = {host, "", refusal.how};
+  if (!limits_.contains(key) && tries_many(host)) key = {host, "", refusal.how};
   const LogAbout about{{.event = "auth_refused", .path = refusal.peer}};
   say_once(LogLevel::warning, std::move(key), line, now);
 }
@@ -48,7 +48,7 @@ std::string RefusalLog::name_of(const std::string& peer) const {
   std::string network = network_of_host(peer);
   if (network.empty()) return host;
   std::set<std::string_view> others;
-  for (const auto& [key, entry] : entries_) {
+  for (const auto& [key, limit] : limits_) {
     const std::string& other = std::get<0>(key);
     if (other == host) return host;
     if (network_of_host(other + ":0") == network) others.insert(other);
@@ -57,8 +57,8 @@ std::string RefusalLog::name_of(const std::string& peer) const {
 }
 
 bool RefusalLog::tries_many(const std::string& host) const {
-  auto one = entries_.lower_bound(Key{host, "", ""});
-  for (std::size_t n = 0; one != entries_.end() && std::get<0>(one->first) == host; ++one) {
+  auto one = limits_.lower_bound(Key{host, "", ""});
+  for (std::size_t n = 0; one != limits_.end() && std::get<0>(one->first) == host; ++one) {
     if (++n == kMaxOfHost) return true;
   }
   return false;
@@ -66,21 +66,16 @@ bool RefusalLog::tries_many(const std::string& host) const {
 
 void RefusalLog::say_once(LogLevel level, Key key, const std::string& line, Instant now) {
   if (!log_) return;
-  if (entries_.size() >= kMaxEntries && !entries_.contains(key)) {
-    std::erase_if(entries_, [&](const auto& entry) { return now >= entry.second.said + kPause; });
-    if (entries_.size() >= kMaxEntries) key = {};
+  const LineLimit::Time time = now.time_since_epoch();
+  if (limits_.size() >= kMaxEntries && !limits_.contains(key)) {
+    std::erase_if(limits_, [&](const auto& known) { return known.second.is_rested(time); });
+    if (limits_.size() >= kMaxEntries) key = {};
   }
-  const auto [at, is_new] = entries_.try_emplace(std::move(key));
-  Entry& entry = at->second;
-  if (!is_new && now < entry.said + kPause) {
-    ++entry.unsaid;
-    log_(LogLevel::debug, line);
-    return;
-  }
+  LineLimit& limit = limits_.try_emplace(std::move(key), kOnceAMinute).first->second;
+  const auto left_out = limit.take(time);
+  if (!left_out) return log_(LogLevel::debug, line);
   const std::string more =
-      entry.unsaid == 0 ? ""
-                        : " (" + std::to_string(entry.unsaid) + " more like this were not logged)";
-  entry = {now, 0};
+      *left_out == 0 ? "" : " (" + std::to_string(*left_out) + " more like this were not logged)";
   log_(level, line + more);
 }
 

@@ -2,13 +2,13 @@
 // Logs a server's refusals of clients that come back again and again.
 #pragma once
 
-#include <cstdint>
 #include <map>
 #include <string>
 #include <tuple>
 #include <utility>
 
 #include "rdma/core/time.hpp"
+#include "rdma/line_limit.hpp"
 #include "rdma/log.hpp"
 
 namespace rtrs {
@@ -39,17 +39,12 @@ class RefusalLog {
 
  private:
   using Key = std::tuple<std::string, std::string, std::string>;  ///< host, user, reason
-  struct Entry {
-    Instant said{};
-    std::uint64_t unsaid = 0;  ///< since then
-  };
-
   void say_once(LogLevel level, Key key, const std::string& line, Instant now);
   std::string name_of(const std::string& peer) const;
   bool tries_many(const std::string& host) const;
 
   Log log_;
-  std::map<Key, Entry> entries_;
+  std::map<Key, LineLimit> limits_;
 };
 
 }  // namespace rtrs

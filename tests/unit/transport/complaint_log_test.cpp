@@ -42,6 +42,20 @@ TEST_CASE("complaints: the first are said, then one per period, with the number 
 }
 
 TEST_CASE(
+    "complaints: a period begins with the first line, not at some full ten seconds before it") {
+  Lines lines;
+  ComplaintLog log{lines.log()};
+  const ComplaintLog::Instant start{1h + 9s};
+  for (unsigned i = 0; i < kBurst; ++i) log.say(LogLevel::warning, "no", start);
+  lines.all.clear();
+  log.say(LogLevel::warning, "no", start + 1s);
+  log.say(LogLevel::warning, "no", start + 9s);
+  CHECK(lines.all.empty());
+  log.say(LogLevel::warning, "no", start + 10s);
+  CHECK(lines.all == std::vector<std::string>{"no (2 lines before it were not logged)"});
+}
+
+TEST_CASE(
     "complaints: after a quiet time there is room for as many as in the beginning, not more") {
   Lines lines;
   ComplaintLog log{lines.log()};
