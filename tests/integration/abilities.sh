@@ -106,7 +106,7 @@ of_a_block_device() {
   export_as disk "$device" "$abilities"
   offers_the_truth
 }
-it "a block device is offered with what its queue can" of_a_block_device
+it_plugin "a block device is offered with what its queue can" of_a_block_device
 
 # upstream NAME SCRIPTS...: an NBD server that can write, and what the scripts say.
 upstream() {
@@ -125,7 +125,7 @@ no_flush() {
   says server.log "bare.sock: the NBD server has no flush, nor FUA, so clients are not offered any"
   says server.log "fua.sock: the NBD server has no flush, so clients are not offered any"
 }
-it "NBD servers without a flush are offered without, and the log tells of them" no_flush
+it_plugin "NBD servers without a flush are offered without, and the log tells of them" no_flush
 
 with_flush() {
   upstream flush can_flush='exit 0' flush='exit 0'
@@ -133,7 +133,7 @@ with_flush() {
   offers_the_truth
   if grep 'the NBD server has no' server.log; then fail "it has one"; fi
 }
-it "NBD servers with a flush are offered with it, and with FUA whether they have that or not" with_flush
+it_plugin "NBD servers with a flush are offered with it, and with FUA whether they have that or not" with_flush
 
 of_other_abilities() {
   upstream trim can_trim='exit 0' trim='exit 0'
@@ -143,6 +143,6 @@ of_other_abilities() {
   upstream extents can_extents='exit 0' extents='echo 0 4M'
   offers_the_truth
 }
-it "NBD servers are offered with the trim, fast zeroing, cache and extents of each" of_other_abilities
+it_plugin "NBD servers are offered with the trim, fast zeroing, cache and extents of each" of_other_abilities
 
 finish

@@ -81,14 +81,14 @@ may_only_join() {
   kill_hard client
   becomes "path('$one')['state'] == 'idle' and 'can join' in path('$two')['trouble']"
 }
-it "status tells of a path that is not tried what it waits for" may_only_join
+it_plugin "status tells of a path that is not tried what it waits for" may_only_join
 
 found_dead() {
   serve_two
   attach_controlled disk0 path=tcp:127.0.0.1:1 connect=now
   is_so "path('$one')['trouble'] == '' and 'refused' in path('tcp:127.0.0.1:1')['trouble']"
 }
-it "status tells of a path that was found dead at the start, while there is no session" found_dead
+it_plugin "status tells of a path that was found dead at the start, while there is no session" found_dead
 
 # ---- Paths under load ---------------------------------------------------------------------------------
 
@@ -155,7 +155,7 @@ preferred() {
   end_writers
   refused EINVAL add-path "$two,preference=10"
 }
-it "a path with a lower preference is a spare one" preferred
+it_plugin "a path with a lower preference is a spare one" preferred
 
 back_and_forth() {
   requires_python nbd
@@ -173,7 +173,7 @@ back_and_forth() {
   end_writers
   is_so "paths == ['$used']"
 }
-it "a session moves between two paths ten times, and no write is lost" back_and_forth
+it_plugin "a session moves between two paths ten times, and no write is lost" back_and_forth
 
 without_extension() {
   requires_python nbd
@@ -191,7 +191,7 @@ without_extension() {
   done
   end_writers
 }
-it "the same with a server that cannot tell a copy from a new write" without_extension
+it_plugin "the same with a server that cannot tell a copy from a new write" without_extension
 
 # ---- Without a working path ----------------------------------------------------------------------------
 
@@ -231,7 +231,7 @@ assert memory <= 64 * 266240 + 10 * 65536, memory'
   writes || fail "nobody else is let in"
   kill_hard reader
 }
-it "paths that are lost while storage hangs leave the server's memory to others" storage_hangs
+it_plugin "paths that are lost while storage hangs leave the server's memory to others" storage_hangs
 
 unreachable() {
   serve_two
@@ -244,7 +244,7 @@ unreachable() {
   ctl remove-path tcp:127.0.0.1:1
   is_so "paths == ['$one']"
 }
-it "a path that leads nowhere is shown with its trouble, and can be removed" unreachable
+it_plugin "a path that leads nowhere is shown with its trouble, and can be removed" unreachable
 
 before_the_first() {
   serve_two
@@ -259,7 +259,7 @@ before_the_first() {
   ctl disconnect "$one"
   is_so "path('$one')['state'] == 'disconnected'"
 }
-it "what is changed before there is a session holds for the one to come" before_the_first
+it_plugin "what is changed before there is a session holds for the one to come" before_the_first
 
 no_path_left() {
   requires_python nbd
@@ -273,7 +273,7 @@ no_path_left() {
   becomes "s['trouble'] == ''"
   end_writers
 }
-it "while no path may carry I/O the session has its trouble, and not for longer" no_path_left
+it_plugin "while no path may carry I/O the session has its trouble, and not for longer" no_path_left
 
 # ---- What is said --------------------------------------------------------------------------------------
 
@@ -363,7 +363,7 @@ no_place() {
   says said 'control socket .*/file: what is there is no socket, choose another path'
   [[ $(<file) == text ]] || fail "the file is not what it was"
 }
-it "a control socket where a file is, which no waiting mends, ends the program at its start" no_place
+it_plugin "a control socket where a file is, which no waiting mends, ends the program at its start" no_place
 
 no_socket() {
   echo text >file
@@ -374,7 +374,7 @@ no_socket() {
   status_of 1 "${ctl_command[@]}" "$control" status
   says said 'No such file or directory; was the program started with a control socket there'
 }
-it "rnbd-ctl says of a file that it is no socket" no_socket
+it_plugin "rnbd-ctl says of a file that it is no socket" no_socket
 
 # As of a command that a program refuses.
 nobody_as_json() {
@@ -389,7 +389,7 @@ assert answer["error"] in ("ENOENT", "ECONNREFUSED"), answer
 assert answer["message"].startswith(sys.argv[1] + ": "), answer' "$PWD/$socket"
   done
 }
-it "with --json also a program that is not there is told in JSON" nobody_as_json
+it_plugin "with --json also a program that is not there is told in JSON" nobody_as_json
 
 hostile() {
   start_server --export disk0=memory:1M

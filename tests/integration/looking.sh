@@ -192,7 +192,7 @@ asked_for() {
   nbdsh <<<'h.pread(512, 0)'
   says server.log "opened 'disk0' rw$"
 }
-it "access=rw reserves a disk when it is opened" asked_for
+it_plugin "access=rw reserves a disk when it is opened" asked_for
 
 # ---- Hand-over ------------------------------------------------------------------------------------------
 
@@ -214,8 +214,8 @@ for n in range(100):
     user.shutdown()
 PY
 }
-it "a disk that one client has detached is another one's at once, 100 times" handed_over
-it "... also where it is reserved when it is opened" handed_over access=rw
+it_plugin "a disk that one client has detached is another one's at once, 100 times" handed_over
+it_plugin "... also where it is reserved when it is opened" handed_over access=rw
 
 # ---- An outage ------------------------------------------------------------------------------------------
 
@@ -254,7 +254,7 @@ looked_at_in_outage() {
   ((status == 0)) || fail "the writer ended with status $status"
   "$here/stamps.py" check image
 }
-it "a list, a size and a look in an outage cost the writer who rides it out nothing" looked_at_in_outage
+it_plugin "a list, a size and a look in an outage cost the writer who rides it out nothing" looked_at_in_outage
 
 # killed_before_answer [taken]: the server is killed when it has recorded who writes, and has not told
 # him; with `taken` another client writes then, and the server is killed once more.
@@ -289,7 +289,7 @@ kill_server_when_asked() {
   kill_hard server
   server_port=$port start_server --export "disk0=$PWD/image"
 }
-it "a server that is killed before it answers a first write costs the writer nothing" killed_before_answer
-it "but another client that wrote after that is not written over" killed_before_answer taken
+it_plugin "a server that is killed before it answers a first write costs the writer nothing" killed_before_answer
+it_plugin "but another client that wrote after that is not written over" killed_before_answer taken
 
 finish

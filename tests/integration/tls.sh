@@ -41,7 +41,7 @@ by_keys() {
   attach_to "rnbd+tcp://$address/x" tls=require "tls-psk=$PWD/host1.psk" tls-username=host1
   nbdinfo --size "$uri"
 }
-it "TLS can be asked for with keys in place of the URI" by_keys
+it_plugin "TLS can be asked for with keys in place of the URI" by_keys
 
 x509() {
   random_file image 16M
@@ -54,7 +54,7 @@ x509() {
   says status '"identity":"host7"'
   says status '"proven_by":"tls-x509"'
 }
-it "with certificates everything is copied, and the client's common name is its identity" x509
+it_plugin "with certificates everything is copied, and the client's common name is its identity" x509
 
 keys_of_others() {
   psktool -u host1 -p others.psk
@@ -63,7 +63,7 @@ keys_of_others() {
   attach_to "$(encrypted host1@ "tls-psk-file=$PWD/others.psk")"
   nbdinfo --size "$uri"
 }
-it "a file of psktool serves both ends" keys_of_others
+it_plugin "a file of psktool serves both ends" keys_of_others
 
 # ---- Refusals --------------------------------------------------------------------------------------
 
@@ -84,7 +84,7 @@ wrong_key() {
     says server.log "auth refused .* user=$name how=tls-psk why=\"it does not have a key that this server has\""
   done
 }
-it "a wrong key and a name that is not known are refused alike" wrong_key
+it_plugin "a wrong key and a name that is not known are refused alike" wrong_key
 
 plain_client() {
   keys host1
@@ -92,7 +92,7 @@ plain_client() {
   refused_client "rnbd+tcp://$address/x" 'Protocol not supported' 'it wants TLS: write rnbds\+tcp://'
   says server.log 'auth refused .* user="" how=none why="it comes without TLS, which this listener requires'
 }
-it "a client in clear is told to use TLS, and does not come in" plain_client
+it_plugin "a client in clear is told to use TLS, and does not come in" plain_client
 
 plain_server() {
   keys host1
@@ -100,7 +100,7 @@ plain_server() {
   refused_client "$(encrypted host1@ "tls-psk-file=$PWD/host1.psk")" 'TLS'
   says server.log 'it begins with TLS, which this listener does not have'
 }
-it "a client with TLS sends nothing to a server without it" plain_server
+it_plugin "a client with TLS sends nothing to a server without it" plain_server
 
 bad_certificates() {
   certificates host1
@@ -116,7 +116,7 @@ bad_certificates() {
   cp host1/client-* other/
   refused_client "$(encrypted '' "tls-certificates=$PWD/other")" 'its certificate does not hold'
 }
-it "certificates of another authority are refused, and so is a client without any" bad_certificates
+it_plugin "certificates of another authority are refused, and so is a client without any" bad_certificates
 
 wrong_host() {
   ctl certgen tls --server other.example
@@ -126,7 +126,7 @@ wrong_host() {
   attach_to "$(encrypted '' "tls-certificates=$PWD/host1&tls-verify=false")"
   nbdinfo --size "$uri"
 }
-it "a server whose certificate names another host is left, unless the client does not look" wrong_host
+it_plugin "a server whose certificate names another host is left, unless the client does not look" wrong_host
 
 open_files() {
   keys host1
@@ -142,7 +142,7 @@ open_files() {
   status_of 2 "${server_command[@]}" --listen rdma:127.0.0.1:0 --tls-psk=keys.psk --export x=memory:1M,rw=*
   says said 'RDMA does not encrypt'
 }
-it "keys that others can read, that are too short or that are missing are refused at the start" open_files
+it_plugin "keys that others can read, that are too short or that are missing are refused at the start" open_files
 
 no_rdma() {
   if [[ $face == bridge ]]; then
@@ -205,7 +205,7 @@ not_in_clear() {
   trap_stop_cable
   if grep -q 'planted-with-tls' wire; then fail "what was written is readable on the way"; fi
 }
-it "what is written is not seen on the way" not_in_clear
+it_plugin "what is written is not seen on the way" not_in_clear
 
 fail_over() {
   keys host1
@@ -493,7 +493,7 @@ credential_of_directory() {
   attach_to "$(encrypted '' tls-certificates=credential:c)"
   nbdinfo --size "$uri"
 }
-it "certificates of both ends may be a directory that systemd hands over" credential_of_directory
+it_plugin "certificates of both ends may be a directory that systemd hands over" credential_of_directory
 
 # ---- Others' ends ----------------------------------------------------------------------------------
 
@@ -509,7 +509,7 @@ interop_gnutls() {
   says said 'AES-128-GCM'
   says said 'Application protocol: rtrs/1'
 }
-it "gnutls-cli shakes hands with a shared key, and gets AES-128-GCM and the protocol" interop_gnutls
+it_plugin "gnutls-cli shakes hands with a shared key, and gets AES-128-GCM and the protocol" interop_gnutls
 
 only_p384() {
   certificates host1
@@ -533,7 +533,7 @@ interop_openssl() {
   says said 'ALPN protocol: rtrs/1'
   says said 'TLS_AES_128_GCM_SHA256'
 }
-it "openssl s_client shakes hands with certificates" interop_openssl
+it_plugin "openssl s_client shakes hands with certificates" interop_openssl
 
 no_alpn() {
   certificates host1
@@ -544,7 +544,7 @@ no_alpn() {
   openssl s_client -connect "$address" -tls1_2 </dev/null >said 2>&1 && fail "TLS 1.2 was accepted"
   wait_for_line server.log 'it offers no TLS 1.3 that is good enough'
 }
-it "who names no protocol, or has no TLS 1.3, is refused" no_alpn
+it_plugin "who names no protocol, or has no TLS 1.3, is refused" no_alpn
 
 # ---- Secrets ---------------------------------------------------------------------------------------
 
