@@ -179,7 +179,7 @@ bool Connection::take_payload(const std::byte* from, std::size_t size, std::size
   return true;
 }
 
-/// Not before: clients do not expect an answer to a request that they are still sending.
+/// A request with a payload begins here. Clients expect no answer while they are still sending it.
 void Connection::end_payload() {
   Request& request = *std::exchange(arriving_, nullptr);
   if (request.error != 0) return answer(request, request.error);

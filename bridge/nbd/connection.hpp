@@ -76,12 +76,12 @@ class Connection {
   /// The client gets no more answers. Its requests may still end for a while, so that its device
   /// can be closed; at given_up_at() give_up() is due.
   void hang_up();
-  /// Its requests are given up.
+  /// The requests of the connection are given up.
   void give_up();
   bool left() const { return intake_ == Intake::left; }
-  /// Its device has `size` bytes by now. False: not while calls are made, which look at it.
+  /// The device has `size` bytes by now. False: calls are under way, which look at the size.
   bool grow(std::uint64_t size);
-  /// Its adopter watches it.
+  /// True: the adopter of the connection watches it.
   bool watched() const { return agreement_.watched != nullptr; }
   std::chrono::steady_clock::time_point given_up_at() const { return given_up_at_; }
   /// Nothing is under way any more, and nothing more will come.
@@ -115,7 +115,7 @@ class Connection {
   void break_off(const std::string& why);
   void recycle(Request& request);
 
-  // Their way to the device.
+  // The way of requests to the device.
   void execute(Request& request);
   void call(Request& request);
   void start_calls();

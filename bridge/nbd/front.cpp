@@ -19,9 +19,9 @@
 namespace rnbd::nbd {
 namespace {
 
-/// Of Unix sockets: for the replies of a whole batch, but little enough that a client finds them in
-/// the CPU's cache. The kernel doubles it, as far as its limits allow. That of a TCP socket grows
-/// by itself with the network, unless it is set.
+/// The send buffer of Unix sockets: for the replies of a whole batch, but little enough that a
+/// client finds them in the CPU's cache. The kernel doubles it, as far as its limits allow. That of
+/// a TCP socket grows by itself with the network, unless it is set.
 constexpr int kSendBuffer = 256 * 1024;
 /// Clients that were turned away, until their threads have ended.
 constexpr unsigned kMostLeaving = 64;

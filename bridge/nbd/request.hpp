@@ -50,7 +50,7 @@ struct Request {
   Request* next = nullptr;                           ///< in the list that its state implies
 
   std::byte* payload() const { return buffer.data(); }
-  /// It changes what the device holds.
+  /// True: the request changes the content of the device.
   bool changes() const {
     return command == Command::write || command == Command::trim ||
            command == Command::write_zeroes;

@@ -65,7 +65,7 @@ class Requests {
       return runs && request.changes();
     });
   }
-  /// Of all states.
+  /// The requests of all states.
   std::deque<Request>& all() { return all_; }
 
  private:

@@ -72,7 +72,7 @@ enum class Reply : std::uint32_t {
 
 enum class Info : std::uint16_t { export_ = 0, name = 1, description = 2, block_size = 3 };
 
-// Of an export, in its transmission flags.
+// The transmission flags of an export.
 inline constexpr std::uint16_t kHasFlags = 1 << 0;
 inline constexpr std::uint16_t kReadOnly = 1 << 1;
 inline constexpr std::uint16_t kSendFlush = 1 << 2;
@@ -133,7 +133,7 @@ enum class Command : std::uint16_t {
   block_status = 7,
 };
 
-// Of a request.
+// The flags of a request.
 inline constexpr std::uint16_t kFua = 1 << 0;
 inline constexpr std::uint16_t kNoHole = 1 << 1;
 inline constexpr std::uint16_t kDf = 1 << 2;
@@ -174,7 +174,7 @@ struct StatusExtent {
 };
 static_assert(sizeof(StatusExtent) == 8);
 
-// Of base:allocation.
+// The states of base:allocation.
 inline constexpr std::uint32_t kStateHole = 1 << 0;
 inline constexpr std::uint32_t kStateZero = 1 << 1;
 

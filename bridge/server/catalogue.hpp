@@ -181,7 +181,7 @@ class ExportCatalogue {
   bool has_rights(std::string_view name) const;
   /// Sets the rights on files below the search path; before the first session, or by a reload.
   void set_search_rights(Rights rights);
-  /// Likewise.
+  /// Sets the referrals; before the first session, or by a reload.
   void set_directions(Directions directions);
   Directions directions() const;
   /// The URI of an export that another server has, even if a file of this name exists below the

@@ -92,7 +92,7 @@ tl::expected<std::vector<EvictedClient>, std::string> EvictedClients::readmit(
   return meant;
 }
 
-/// It is so from now on, also if it cannot be kept.
+/// The list is in force from now on, also if it cannot be kept.
 tl::expected<void, std::string> EvictedClients::save(std::vector<EvictedClient> next) {
   const std::string text = text_of(next);
   {

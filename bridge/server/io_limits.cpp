@@ -64,7 +64,7 @@ void IoRequests::turn(IoContext& io) {
   (this->*again)(request, Turn::come);
 }
 
-/// Their answers are not needed any more.
+/// The answers of requests that wait are not needed any more.
 void IoRequests::end_waiting(Device& device) {
   const auto end = [&](Throttle* throttle, ThrottleFlow& flow) {
     if (throttle == nullptr) return;

@@ -26,8 +26,8 @@ class MessageOrder {
   void take(rtrs::ServerRequest& request, wire::MessageType type);
   /// A reservation begins.
   void begin_reservation() { ++reservations_; }
-  /// It has ended. `answer` tells the client, and then the messages that have waited are handled.
-  /// The last answer may end the session and this object.
+  /// A reservation has ended. `answer` answers the client. Then the messages that waited are
+  /// handled. The last answer may end the session and this object.
   void end_reservation(const std::function<void()>& answer);
 
  private:

@@ -20,7 +20,7 @@ constexpr bool for_all_steps(auto holds) {
   return true;
 }
 
-// It is answered once.
+// An opening is answered once.
 static_assert(for_all_steps([](OpenStep step) {
   return is_end(step) == (step == OpenStep::over || step == OpenStep::late);
 }));

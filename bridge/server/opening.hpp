@@ -39,7 +39,7 @@ class Opening : public std::enable_shared_from_this<Opening> {
   bool is_late() const { return step() == OpenStep::late; }
   /// The table must allow it.
   void enter(OpenStep next);
-  /// It is answered, and its time is not limited any more. One that is late stays so.
+  /// The opening is answered, and its time is not limited any more. One that is late stays so.
   void end();
   /// Goes on with the routine, if it still waits, from the reactor's event loop.
   void go_on() { is_late() ? let_go() : event.wake(); }

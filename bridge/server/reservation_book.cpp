@@ -101,7 +101,7 @@ void ReservationBook::forget_users_of(const wire::Uuid& key) {
 }
 
 int ReservationBook::take(const Storage& storage, const Access& access) {
-  // It shared the storage before the server's end, and the other one has returned first.
+  // The session shared the storage before the server's end, and the other one has returned first.
   const bool shared = access.again != wire::Uuid{} &&
                       storage.reservations_->takes_part(access.again) &&
                       storage.writers_->all_take_part();
@@ -131,7 +131,7 @@ void ReservationBook::come_again(Lease& lease) {
   const std::lock_guard lock{mutex_};
   if (!lease.writer_ || !is_kept(*lease.storage())) return;
   const WriterReservations& reservations = *lease.storage()->reservations_;
-  // It came to storage without a record, and finds the same when it tries again.
+  // The session came to storage without a record, and finds the same when it tries again.
   if (lease.found_ == wire::kNoWriterYet && reservations.is_late(*lease.writer_)) return;
   lease.found_ = found_by(reservations, *lease.writer_);
 }
@@ -192,8 +192,8 @@ tl::expected<void, Failure> ReservationBook::reserve_in(const Lease& lease, cons
   }
   const wire::Uuid claim = in_time ? granted->id : wire::Uuid{};
   if (key != nullptr) found = found_by(reservations, session);
-  // It has had the storage open elsewhere, and says so: it is not recorded, and the next one of its
-  // kind finds no record either.
+  // The session has had the storage open elsewhere, and says so: it is not recorded, and the next
+  // one of its kind finds no record either.
   const bool stranger = open_kind == OpenKind::again && found == wire::kNoWriterYet;
   const bool has_part = reservations.takes_part(session);
   const bool anew = open_kind == OpenKind::anew;
@@ -233,7 +233,7 @@ std::uint64_t ReservationBook::look(const Lease& lease) const {
   return std::uint64_t{life_} << 32 | lease.storage()->writers_->look();
 }
 
-/// Of an earlier run of the server only the last writer is known, not the time of its last write.
+/// The last writer of an earlier run of the server is known, and not the time of its last write.
 /// That writer may be this session itself, which has not heard of it: the server has ended between
 /// the record of its CLAIM and the answer.
 tl::expected<Lease, int> ReservationBook::claim(const Lease& lease, const wire::Claim& seen,
@@ -286,7 +286,7 @@ std::uint64_t ReservationBook::generation_of(const WriterReservations& reservati
 /// The generation before the session came. With the lock held.
 std::uint64_t ReservationBook::found_by(const WriterReservations& reservations,
                                         const wire::Uuid& session) const {
-  // It finds the same when it tries again.
+  // The session finds the same when it tries again.
   const auto late = last_before(reservations.record(), session);
   return late ? std::uint64_t{reservations.record().origin} << 32 | *late
               : generation_of(reservations);
@@ -297,7 +297,7 @@ bool ReservationBook::is_kept(const Storage& storage) const {
   return store_ != nullptr && storage.reservation_key_ != wire::Uuid{};
 }
 
-/// Of a writer's storage the record is up to date. Otherwise another server may have changed it
+/// The record of a writer's storage is up to date. Otherwise another server may have changed it
 /// since it was read, if it can be reached from there.
 std::uint64_t ReservationBook::generation(const Lease& lease) const {
   const std::lock_guard lock{mutex_};

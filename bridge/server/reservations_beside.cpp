@@ -75,7 +75,7 @@ std::optional<std::shared_ptr<BackendNotes>> ReservationsBeside::notes_of(
   return found->second.lock();
 }
 
-/// Of storage that is closed nothing is known, and its next user finds the note.
+/// Nothing is known of storage that is closed, and its next user finds the note.
 tl::expected<WriterRecord, std::string> ReservationsBeside::load(const wire::Uuid& storage) {
   const auto notes = notes_of(storage);
   if (!notes) return elsewhere_->load(storage);

@@ -14,7 +14,7 @@ class SessionLog;
 struct SessionFacts;
 class Services;
 
-/// They outlive all requests of the session.
+/// The parts of a session that others refer to. They outlive all its requests.
 ///
 /// Threads: the reactor of the session.
 struct SessionParts {

@@ -136,7 +136,7 @@ class WriterReservations {
   /// Ends the session's reservation, even while it has the storage open. It will find a different
   /// number when it comes again. False: it had no reservation.
   bool expel(const wire::Uuid& session);
-  /// It was expelled, and since then only others of that fate have come.
+  /// True: the session was expelled, and since then only others of that fate have come.
   bool was_expelled(const wire::Uuid& session) const;
   /// Cut off with the server: the record stays as it is.
   void vanish(const wire::Uuid& session);

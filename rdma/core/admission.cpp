@@ -34,7 +34,7 @@ Admission::Considered Admission::consider(const wire::ConnectParameters& paramet
     return refuse(EINVAL, "a uuid of zeros");
   }
   const auto known = find(parameters, user);
-  // Its number goes over the wire, and may have been seen there.
+  // A session's number goes over the wire, and may have been seen there.
   if (known != sessions_.end() && user && known->second.user != user) {
     return refuse(EACCES, kOtherUser);
   }

@@ -105,7 +105,7 @@ class Admission {
   /// The session and all of its paths are gone.
   void remove(SessionId session);
 
-  /// Those with half-open paths only do not count.
+  /// The number of sessions. One that has half-open paths only does not count.
   std::size_t sessions() const;
   /// Nothing is known of anybody, half-open paths included.
   bool empty() const { return sessions_.empty(); }

@@ -48,7 +48,7 @@ class Crowd {
   static std::string_view name_of(const Waiting& each, std::size_t known) {
     return each.host.substr(0, each.host.find('/', known + 1));
   }
-  /// Of two with as many, the one that came first.
+  /// The host with most entries; of two with as many, the one that came first.
   static std::string_view most_of(const std::vector<Waiting>& crowd, std::size_t known) {
     std::map<std::string_view, std::size_t> counts;
     for (const Waiting& each : crowd) ++counts[name_of(each, known)];
@@ -59,7 +59,7 @@ class Crowd {
   std::vector<Waiting> waiting_;
 };
 
-/// Of "127.0.0.1:40000" or "[::1]:40000".
+/// The host in "127.0.0.1:40000" or "[::1]:40000".
 inline std::string_view host_of(std::string_view peer) { return peer.substr(0, peer.rfind(':')); }
 
 }  // namespace rtrs

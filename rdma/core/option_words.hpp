@@ -30,7 +30,7 @@ struct OptionWords {
   const char* certificates;
 };
 
-/// Those of the programs; the library has its own (rdma/library/options.cpp).
+/// The words of the programs; the library has its own (rdma/library/options.cpp).
 inline constexpr OptionWords kProgramWords{
     .many_sessions = "too many sessions (--max-sessions)",
     .many_of_user = "too many sessions of one user (--max-sessions-per-user)",

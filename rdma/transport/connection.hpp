@@ -100,7 +100,7 @@ class Connection : public QueuePair {
   virtual std::string statistics() const { return {}; }
 
  protected:
-  /// To be called by every post that found nothing queued.
+  /// Every post that found nothing queued calls this.
   void wake() const {
     if (wakeup_ != nullptr) wakeup_(wakeup_context_);
   }

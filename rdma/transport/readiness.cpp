@@ -67,7 +67,7 @@ struct Readiness::Wait final : detail::reactor_op {
       (self->handler->*self->tell)();
     }
   }
-  /// It goes when Asio has let go of it.
+  /// The wait goes when Asio has let go of it.
   void abandon() {
     handler = nullptr;
     if (!pending) delete this;

@@ -17,7 +17,7 @@ namespace {
 constexpr LineLimit::Allowance kOnceAMinute{1, std::chrono::minutes{1}};
 /// Hosts and reasons that are kept apart. Further ones are counted as one.
 constexpr std::size_t kMaxEntries = 256;
-/// Of one host; the users that it names beyond are not told apart.
+/// Users and reasons of one host; the users that it names beyond are not told apart.
 constexpr std::size_t kMaxOfHost = 16;
 /// Hosts of one network of IPv6.
 constexpr std::size_t kMaxOfNetwork = 16;

@@ -154,7 +154,7 @@ void BrickMessages::order(rtrs::ServerRequest& request, Device& device, Order or
   });
 }
 
-/// Likewise, for questions that the brick can answer at once.
+/// The same for questions that the brick can answer at once.
 void BrickMessages::ask(rtrs::ServerRequest& request, Device& device, Question question) {
   const auto client = client_of(device, request.session);
   if (client == nullptr) return finish(request, EOPNOTSUPP);

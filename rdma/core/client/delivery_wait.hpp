@@ -26,9 +26,9 @@ class DeliveryWait {
     arrivals_ = losses_ = 0;
   }
   void on_sent() { arrived_ = false; }
-  /// Its connection is mute.
+  /// The request's connection is mute.
   void on_mute(Instant now) { since_ = std::min(since_, now); }
-  /// Its path is lost.
+  /// The request's path is lost.
   void on_lost(Instant now) {
     if (!active()) since_ = now;
     if (losses_ < kLives) ++losses_;
@@ -41,14 +41,14 @@ class DeliveryWait {
     losses_ = 0;
     since_ = kNever;
   }
-  /// This process stood still, and could not hear anything.
+  /// The process stood still, and could not hear anything.
   void put_off(Duration pause) {
     if (active()) since_ += pause;
   }
 
   bool active() const { return since_ != kNever; }
   Instant since() const { return since_; }
-  /// It was lost with so many paths that one more will not help.
+  /// True: the request was lost with so many paths that one more will not help.
   bool in_vain() const { return losses_ == kLives; }
 
  private:

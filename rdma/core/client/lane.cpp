@@ -65,10 +65,10 @@ void ClientLane::cancel(Request& request) {
   request.next = nullptr;
 }
 
-/// Its connection, if it is on one, refers to nothing of it any more.
+/// The request's connection, if it is on one, refers to nothing of it any more.
 void ClientLane::withdraw(const Request& request) {
   LaneSlot& slot = slots_[request.slot];
-  // Not when the end of another request asks for it in shut_down().
+  // The end of another request may ask for it in shut_down(), when nothing is attached.
   if (slot.state != SlotState::in_flight || !attached(slot.path)) return;
   QueuePair& queue_pair = *connections_[slot.path].link_.queue_pair;
   if (slot.exposed || !request.write_data.empty()) queue_pair.abandon(request.slot);
@@ -100,7 +100,7 @@ void ClientLane::post(Request& request) {
   transmit(index);
 }
 
-/// Of those that wait; null when all must go on waiting.
+/// The waiting request that is sent next; null when all must go on waiting.
 Request* ClientLane::next_to_go() const {
   const Request* beyond = nullptr;  // its share: its owner's others are, too
   for (Request& request : waiting_) {
@@ -115,7 +115,7 @@ Request* ClientLane::next_to_go() const {
   return nullptr;
 }
 
-/// They need neither a permit nor a path for that.
+/// Requests that are refused need neither a permit nor a path for that.
 void ClientLane::refuse_waiting() {
   while (const int refusal = order_.refusal()) {
     Request* request = waiting_.find(

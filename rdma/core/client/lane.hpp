@@ -122,8 +122,7 @@ class ClientLane final {
   /// Ends overdue() requests with `error`. Returns the mute paths that had some of them in flight:
   /// they are of no use to other requests either.
   PathMask fail_overdue(Instant limit, int error);
-  /// This process itself stood still for `pause`, and received nothing: overdue() does not count
-  /// it.
+  /// The process itself stood still for `pause`, and received nothing: overdue() does not count it.
   void note_pause(Duration pause);
   /// Lends a permit for messages over `path` before that is attached (recovery). Returns its number
   /// in the session. Now that this path is back, the server certainly does not use that permit.

@@ -142,8 +142,8 @@ void ClientLane::paths_changed() {
   resume();
 }
 
-/// Those that any path may carry, in the order of the first time. A slot is free instead if nobody
-/// needs its answer.
+/// Requests that any path may carry are sent again, in the order of the first time. A slot is free
+/// instead if nobody needs its answer.
 void ClientLane::resend_stranded() {
   std::vector<std::uint16_t> again;
   for (std::uint16_t i = 0; i < slots_.count(); ++i) {

@@ -194,8 +194,8 @@ void ClientMachine::join(unsigned index, Instant now) {
   check_leaving(index);
 }
 
-/// It is acknowledged behind the actions, for the event may come in the midst of others. join()
-/// looks at the state of a path that is not connected.
+/// The change is acknowledged behind the actions, for the event may come in the midst of others.
+/// join() looks at the state of a path that is not connected.
 void ClientMachine::change_access(unsigned index, Instant now) {
   if (std::exchange(paths_[index].noticed, true)) return;
   if (session_.at(index).state == PathState::connected) {
@@ -311,7 +311,7 @@ void ClientMachine::check_leaving(unsigned index) {
 void ClientMachine::released(unsigned index) {
   if (!session_.at(index).exists() || !session_.at(index).leaving()) return;
   if (paths_[index].open) {
-    // Its loss asks again: a request may have taken it in between.
+    // The path's loss asks again: a request may have taken it in between.
     return drop(index, Cause{Cause::Kind::removed, index});
   }
   act(Act::forget, index);

@@ -28,7 +28,7 @@ struct Cause {
     not_reopened,   ///< with `error`: devices cannot be opened again now
     disconnected,   ///< by command
     removed,        ///< by command
-    // Of the session:
+    // The ends of a session:
     closed,          ///< by its user
     forgotten,       ///< by the server, and nobody can recover it
     other_contents,  ///< the server shows other devices than before

@@ -22,7 +22,7 @@ class OutageClock {
   void set_usable(bool usable, bool was_of_use, Instant now);
   /// A path that carried requests is lost: they have not failed yet.
   void on_lost();
-  /// This process stood still for so long, until now.
+  /// The process stood still for so long, until now.
   void put_off(Duration pause, Instant now) {
     if (since_) since_ = std::min(*since_ + pause, now);
   }

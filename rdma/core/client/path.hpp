@@ -76,9 +76,9 @@ class ClientPath final : public QueuePairHandler {
     return answered() && options_.server_id && *options_.server_id != accepted_.extension.server_id;
   }
   std::uint64_t required_server() const { return options_.server_id.value_or(0); }
-  /// It let connection 0 in.
+  /// True: the server has let connection 0 in.
   bool answered() const { return accepted_.queue_depth != 0; }
-  /// Its answer is also from a holder of our key, where that has to be proven.
+  /// True: the answer is also from a holder of our key, where that has to be proven.
   bool believed() const { return answered() && proofs_.first_proven(); }
   /// The server had let it in. If its connections end now the server has told no reason: others may
   /// have needed its place at the door.
@@ -100,7 +100,7 @@ class ClientPath final : public QueuePairHandler {
 
   /// All connections stand, and are proven: posts the receive and sends the info request.
   void start_exchange(QueuePair& control);
-  /// Of those that the server grants, how many are dealt; valid once connection 0 was accepted.
+  /// The number of granted permits that are dealt; valid once connection 0 was accepted.
   std::uint16_t permits() const;
   /// The slots are dealt to the control connection and the lanes once the depth is known.
   /// Index 0 is the control lane; a lane may get none when the server grants very few permits.

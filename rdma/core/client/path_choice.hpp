@@ -30,7 +30,7 @@ class PathChoice {
     const unsigned others = forbidden_ & ~(1U << path);
     forbidden_ = static_cast<PathMask>(others | static_cast<unsigned>(!accessible) << path);
   }
-  /// Those take the requests as long as one of them is open.
+  /// The paths that take the requests, as long as one of them is open.
   void use(PathMask paths, PathPolicy policy) {
     in_use_ = paths;
     policy_ = policy;

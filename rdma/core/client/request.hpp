@@ -46,7 +46,7 @@ struct Request {
   Instant waits_since = Instant::max();  ///< for a connection that carries it
   Request* next = nullptr;
 
-  /// It is over.
+  /// Ends the request, whose caller may use it again.
   void end(ClientLane& lane, int with);
   const Unresolved* owner() const { return scope != nullptr ? scope->get() : nullptr; }
   /// `max_io_size` of the lane; 0 = not known yet.

@@ -58,7 +58,7 @@ std::optional<unsigned> ClientSession::add(const ClientSessionOptions::Path& opt
   while (index < path_count() && paths_[index].exists()) ++index;
   if (index == kMaxPaths) return std::nullopt;
   if (index == path_count()) paths_.emplace_back();
-  // It is another path to the server, even if it leads there again.
+  // An address that comes back is another path, even if it leads to the same server.
   paths_[index] = {.options = options, .uuid = random_uuid(random_), .due = now};
   return index;
 }
@@ -193,7 +193,7 @@ void ClientSession::lost(unsigned index, Instant now, const Cause& why, bool in_
     const bool unknown = path.core->refusal() == ENXIO && !path.core->may_begin();
     path.foreign = unknown || (path.core->believed() && leads_elsewhere(index));
     note_refusal(index, why);
-    // Others may be needed to go on there: all permits may be bound to them.
+    // Other paths may be needed to go on there: all permits may be bound to them.
     if (path.core->believed() && decides(index)) {
       options_.server_id = path.core->accepted().extension.server_id;
     }

@@ -100,15 +100,15 @@ class ClientSession {
   /// True: a connection of the path was dead while others lived. `silence`: heartbeat intervals
   /// since the last arrival on the most silent of the connections with answers due.
   bool lives_in_part(unsigned path, unsigned silence) const;
-  /// To be called at each heartbeat interval in which all connections of the path live.
+  /// All connections of the path live. Call it at each heartbeat interval.
   void lives(unsigned path, Instant now) { paths_[path].patience.on_alive(now); }
-  /// To be called at each heartbeat interval of a connected path. Returns the paths that are now
-  /// known to lead to another server, since this one still hears from the session's. They renew no
-  /// session until they join this one or reconnect() is called.
+  /// A connected path has been heard. Call it at each heartbeat interval. Returns the paths that
+  /// are now known to lead to another server, since this one still hears from the session's. They
+  /// renew no session until they join this one or reconnect() is called.
   PathMask heard(unsigned path);
   /// True: the path leads to another server, as heard() has found.
   bool is_elsewhere(unsigned path) const;
-  /// To be called when some connection of the path seems dead, before lost().
+  /// Some connection of the path seems dead. Call it before lost().
   void looks_dead(unsigned path, Instant now);
   /// The number of heartbeat intervals for which a connection of the path may be silent while
   /// answers are due. It grows when the path looks dead (ProbePatience) and no other can replace

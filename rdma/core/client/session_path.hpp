@@ -20,7 +20,7 @@ struct SessionPathOptions {
   unsigned rank = 0;
   bool may_be_linux = false;
   bool data_rides_with_reply = false;
-  /// Its other end is the server by definition; other paths have to prove that theirs is.
+  /// The path's other end is the server by definition; other paths have to prove that theirs is.
   bool names_server = false;
 };
 
@@ -49,7 +49,7 @@ struct SessionPath {
   Instant up_since{};  ///< connected since
   Instant since{};     ///< connected: from when on it has been so good, or better
   wire::PathAccess access = wire::PathAccess::optimized;  ///< the server's latest
-  /// It has led to the server: a permit may be bound to it, which no other path can free.
+  /// The path has led to the server: a permit may be bound to it, which no other path can free.
   bool proven = false;
   bool foreign = false;     ///< the last attempt led to another server, by all that it said
   bool may_be_new = false;  ///< the attempt may have made a session anew at the server

@@ -55,7 +55,7 @@ class WaitingRequests {
     head_ = &request;
     if (tail_ == nullptr) tail_ = &request;
   }
-  /// Its caller gives it another state.
+  /// Takes the request out. The caller gives it another state.
   void remove(Request& request) {
     Request* previous = nullptr;
     for (Request* r = head_; r != &request; r = r->next) previous = r;

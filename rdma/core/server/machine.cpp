@@ -113,7 +113,7 @@ PathRefusal ServerMachine::admit(Path& path, std::string_view name) {
   return {};
 }
 
-/// Not earlier than the new one is there, or the session might have no path for a moment.
+/// The older path ends when the new one is there, or the session might have no path for a moment.
 void ServerMachine::close_older_generation() {
   const auto old = paths_.find(std::exchange(older_generation_, 0));
   if (old != paths_.end()) close(old->second, {.kind = Kind::replaced});

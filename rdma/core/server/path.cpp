@@ -225,7 +225,7 @@ Complaint ServerPath::Connection::on_message(ConstBytes message, std::optional<s
 
 void ServerPath::set_chunks(MutableBytes chunks) { chunks_.set(chunks); }
 
-/// They arrive in any order, and the info request may be earlier than some of them.
+/// Proofs arrive in any order, and the info request may be earlier than some of them.
 Complaint ServerPath::on_proof(std::uint16_t cid, ConstBytes message) {
   if (const Complaint refused = proofs_.on_message(cid, message)) return refused;
   const bool last = proofs_.at(cid).proven() && proofs_.all_proven();
@@ -262,7 +262,7 @@ Complaint ServerPath::turn_down(const PathRefusal& refusal) {
   return nullptr;
 }
 
-/// It belongs to a session, and makes none. The chunk that it tells of opens nothing.
+/// A memory path belongs to a session, and makes none. The chunk that it tells of opens nothing.
 Complaint ServerPath::serve_memory_path() {
   for (Connection& connection : connections_) {
     connection.queue_pair->post_receives(connection.cid == 0 ? kServerControlReceives : 1U, 0);

@@ -94,12 +94,12 @@ class ServerPath {
   /// handles its arrivals.
   QueuePairHandler& add(std::uint16_t cid, QueuePair& queue_pair,
                         const wire::ConnectRequest& request = {});
-  /// It carries no requests, and has no chunks.
+  /// True: the path carries no requests, and has no chunks.
   bool is_memory() const { return options_.kind == wire::PathKind::memory; }
-  /// Of a memory path; given by the driver before the exchange can end.
+  /// The regions of a memory path; the driver gives them before the exchange can end.
   void set_regions(Regions* regions) { regions_ = regions; }
   bool complete() const { return present_ == connections_.size(); }
-  /// Its connections may have to prove their user.
+  /// The proofs that the connections may owe of their user.
   const ServerPathProofs& proofs() const { return proofs_; }
 
   /// The chunk memory; given by the owner before the exchange can end, and kept until on_gone().
@@ -122,7 +122,7 @@ class ServerPath {
   ServerPathState state() const { return state_; }
   /// Requests without a posted reply.
   unsigned unanswered() const { return unanswered_; }
-  /// That came over it so far.
+  /// The number of requests that came over the path so far.
   std::uint64_t requests() const { return begun_; }
 
  private:
@@ -167,7 +167,7 @@ class ServerPath {
   wire::Descriptor expose_chunk(QueuePair& queue_pair, std::uint32_t buffer_id);
 
   void tell_access();
-  /// It serves requests, and its client has heard each recall that was told here.
+  /// True: the path serves requests, and its client has heard each recall that was sent here.
   bool may_recall() const;
   void tell_recall(std::uint32_t count);
 

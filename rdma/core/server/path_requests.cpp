@@ -23,7 +23,7 @@ bool overlap(ConstBytes a, ConstBytes b) {
 
 using State = ServerRequest::State;
 
-/// Its chunk is taken, and is read once its key has ended, if it has one of its own.
+/// The request's chunk is taken, and is read once its key has ended, if it has one of its own.
 Complaint ServerPath::on_request(Connection& connection, std::uint32_t immediate) {
   const auto where = wire::decode_request(immediate, session_.options().queue_depth);
   if (where.buffer_id >= requests_.size()) return "a request for a chunk that does not exist";
@@ -88,7 +88,7 @@ Complaint ServerPath::begin(std::uint16_t cid, std::uint32_t immediate) {
   if (header->data_length > options.max_io_size) return "a request larger than max_io_size";
   if (header->user_length > wire::kMaxUserMessage) return "a user message longer than any we know";
   ++begun_;
-  // Others than those that were expected belong into the chunk.
+  // Data other than expected belong into the chunk.
   const bool elsewhere =
       !landed.empty() && !header->is_read && header->data_length == landed.size();
   if (!elsewhere) std::ranges::copy(landed, chunk.begin());

@@ -100,8 +100,8 @@ class ServerHandler {
   /// on_memory_path_down().
   virtual void on_memory_path_up(ServerSession& /*session*/, const wire::Uuid& /*path*/,
                                  Regions& /*regions*/) {}
-  /// It has closed, and the memory exposed there is neither read nor written any more. Before
-  /// on_session_down(), always.
+  /// A memory path has closed, and the memory exposed there is neither read nor written any more.
+  /// It comes before on_session_down(), always.
   virtual void on_memory_path_down(ServerSession& /*session*/, const wire::Uuid& /*path*/) {}
   /// The session is over and every request has been finished.
   virtual void on_session_down(ServerSession& session) = 0;

@@ -196,7 +196,7 @@ void ServerSession::judge_pending() {
   judged_.clear();
 }
 
-/// Its immediate was read on another path, but the key of its chunk is not withdrawn yet.
+/// True: an immediate was read on another path, but the key of its chunk is not withdrawn yet.
 bool ServerSession::copy_is_arriving(const ServerRequest& request) const {
   if (request.is_read || over_) return false;
   return std::ranges::any_of(paths_, [&](const ServerPath* path) {

@@ -91,13 +91,13 @@ class ServerSession {
   bool over() const { return over_ || gone_; }
   /// The handler knows it.
   bool is_up() const { return up_; }
-  /// It is over, every request has been finished, and no memory path is left.
+  /// True: the session is over, every request has been finished, and no memory path is left.
   bool gone() const { return gone_; }
   /// Whether a path keeps the session. Memory paths do not.
   bool has_live_path() const;
   /// The number of paths that serve requests.
   unsigned connected_paths() const;
-  /// It lingers, and nothing executes.
+  /// True: the session lingers, and nothing executes.
   bool idle() const { return !gone_ && lingers() && !has_live_path() && executing_ == 0; }
   /// The handler's list of open devices.
   std::vector<SessionItem> items();

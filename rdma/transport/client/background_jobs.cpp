@@ -45,8 +45,8 @@ void BackgroundJobs::ended() {
   if (job->error() != EIO) run();  // otherwise later: it may be over at once again
 }
 
-/// Its permit is in use until the server answers, and one is left for those who open things. A
-/// server without the extension would let these wait, too: there it is waited for.
+/// The permit of a job is in use until the server answers, and one is left for those who open
+/// things. A server without the extension would let these wait, too: there it is waited for.
 void BackgroundJobs::cancel_slow() {
   if (!job_ || job_->finished() || now() - since_ < kBackgroundPause) return;
   const LaneSlots& permits = lanes_.control().permits();
@@ -68,7 +68,7 @@ void HeldRequests::look_at_opens(Instant now) {
   }
 }
 
-/// Likewise writes to a device of which an older write has not ended.
+/// Writes wait, too, for an older write of their device that has not ended.
 void HeldRequests::look_at_writes(Instant now) {
   constexpr Duration kPatience = std::chrono::seconds{5};
   const bool held = lanes_.writes_wait();

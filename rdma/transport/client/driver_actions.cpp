@@ -66,7 +66,7 @@ void ClientDriver::perform_on_io(const ClientAction& action) {
       if (action.cause.kind != Cause::Kind::unresponsive) {
         return lose_on_io({path, action.generation}, action.cause);
       }
-      // Its heartbeat is on the stack, and may find that all its connections are dead.
+      // The path's heartbeat is on the stack, and may find that all its connections are dead.
       return boost::asio::post(io_, [this, life = PathLife{path, action.generation},
                                      cause = action.cause] { lose_on_io(life, cause); });
     case Kind::close:

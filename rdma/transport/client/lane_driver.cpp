@@ -100,7 +100,7 @@ int LaneDriver::run(Operation& operation, const Interrupt& interrupt) {
       return EINTR;
     }
   }
-  // It may have been called to lead and found its operation finished by somebody else meanwhile.
+  // A thread may have been called to lead, and found its operation finished by another one.
   if (lock.owns_lock() && !led()) hand_over();
   return operation.error();
 }

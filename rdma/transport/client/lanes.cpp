@@ -148,7 +148,7 @@ int ClientLanes::error_without_path(const ClientLane& lane) const {
   return &lane == control_.get() ? EIO : error_without_path();
 }
 
-/// Of I/O, in whose lane devices are opened as well if there is one permit only.
+/// The error of I/O, in whose lane devices are opened as well if there is one permit only.
 int ClientLanes::error_without_path() const { return has_control() ? options_.no_path_error : EIO; }
 
 void ClientLanes::fail_writes(unsigned path) {
@@ -182,7 +182,7 @@ bool ClientLanes::writes_wait() {
   return std::ranges::any_of(lanes_, [](auto& lane) { return lane->holds_back_owner(); });
 }
 
-/// Of the connections that carry I/O, before they are closed.
+/// Logs the counts of the connections that carry I/O, before they are closed.
 void ClientLanes::log_statistics(unsigned path) const {
   for (std::size_t i = 0; i < lanes_.size(); ++i) {
     const std::string moved = lanes_[i]->statistics(path);

@@ -47,8 +47,8 @@ class ClientLanes {
   unsigned count() const { return static_cast<unsigned>(lanes_.size()); }  ///< of I/O
   LaneDriver& io(std::size_t lane) { return *lanes_[lane]; }
   ClientLane& control() { return *control_; }
-  /// It has permits of its own. Otherwise the server granted one only, and the lanes of I/O do
-  /// without it.
+  /// True: the control lane has permits of its own. Otherwise the server granted one only, and the
+  /// lanes of I/O do without it.
   bool has_control() const { return control_->permits().count() > 0; }
 
   void for_each(const std::function<void(ClientLane&)>& function);

@@ -201,7 +201,7 @@ int MemoryLane::run(std::span<Transfer> transfers, const Interrupt& interrupt) {
     post(transfers);
     if (std::ranges::all_of(transfers, &Transfer::done)) return 0;
     if (interrupt()) {
-      // Its accesses under way can be taken back only together with the connection.
+      // The caller's accesses under way can be taken back only together with the connection.
       break_off("a caller gave up what was under way");
       return EINTR;
     }

@@ -265,7 +265,7 @@ std::string ClientNotices::waits_for_others() const {
          options_.words->server_id_tells;
 }
 
-/// Of those that have not been tried, for readers who count on them.
+/// The paths that have not been tried, for readers who count on them.
 std::string ClientNotices::waiting_paths(PathMask paths) const {
   if (paths == 0) return "";
   return "; " + names_of(paths) +

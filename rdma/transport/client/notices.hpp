@@ -35,9 +35,9 @@ class ClientNotices {
   };
   Failure too_late(const Lateness& lateness) const;
   std::string timed_out(unsigned path) const;
-  /// Of a path that is not tried before another one has made the session.
+  /// The trouble of a path that is not tried before another one has made the session.
   std::string waits_for_others() const;
-  /// Of a path that leads to another server (ClientSession::is_elsewhere()).
+  /// The trouble of a path that leads to another server (ClientSession::is_elsewhere()).
   std::string led_elsewhere() const;
 
   std::string name_of_path(unsigned path) const;

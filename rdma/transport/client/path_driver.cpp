@@ -92,7 +92,7 @@ tl::expected<void, Failure> PathDriver::load_keys() {
 
 asio::awaitable<tl::expected<void, Failure>> PathDriver::connect_all() {
   if (auto loaded = load_keys(); !loaded) co_return loaded;
-  // They are of one use or the other.
+  // Keys are for TLS or for proofs, and never for both.
   const auto proving = options_.tls_keys ? nullptr : std::exchange(options_.tls, nullptr);
   auto addresses = co_await lookup_->find(lookup_patience_);
   if (closed_) co_return tl::unexpected(Failure{ECANCELED, "given up"});

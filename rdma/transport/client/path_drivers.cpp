@@ -52,7 +52,7 @@ void PathDrivers::say_goodbye() {
   }
 }
 
-/// Those that are leaving are none of them.
+/// The paths of the session, without those that are leaving.
 PathList PathDirectory::staying() const {
   std::vector<PathAddress> paths;
   for (unsigned i = 0; i < session_.path_count(); ++i) {

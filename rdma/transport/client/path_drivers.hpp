@@ -23,7 +23,7 @@ class PathDrivers {
  public:
   /// Null: the path has none.
   PathDriver* find(unsigned path) const { return paths_[path].driver.get(); }
-  /// It must have one.
+  /// The path must have a driver.
   PathDriver& at(unsigned path) const { return *paths_[path].driver; }
 
   /// Is kept from one generation of a path to the next, for what it remembers.

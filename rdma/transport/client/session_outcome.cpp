@@ -42,7 +42,7 @@ PathMask FirstAttempts::connecting() const {
   return paths_that([this](unsigned i) { return session_.at(i).state == PathState::connecting; });
 }
 
-/// Those that have not been tried.
+/// The paths that have not been tried.
 PathMask FirstAttempts::waiting() const {
   return paths_that([this](unsigned i) { return !session_.may_try(i); });
 }

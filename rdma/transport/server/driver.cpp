@@ -173,7 +173,7 @@ void ServerDriver::let_in(std::unique_ptr<Incoming>& incoming, unsigned entrance
   }
   std::optional<std::string_view> user;  // none: it proves that later
   if (!proves) user = incoming->identity.name;
-  // Also while it is posted: set_access() must reach the path after it is there.
+  // The lock is held while it is posted: set_access() must reach the path after it is there.
   const std::lock_guard lock{mutex_};
   if (stopping_) return;
   if (connections_ >= options_.max_connections && !turn_away(admission_.turn_away_oldest())) {

@@ -27,8 +27,8 @@ AdmissionLimits admission_limits(const ServerOptions& options);
 /// Source: random(4), /proc/sys/kernel/random/boot_id; docs/protocol.md, RTRS extension.
 std::uint64_t volatile_epoch_of(std::string_view boot_id);
 
-/// Of this machine, of which its user knows of so many losses by other causes. A machine that does
-/// not tell its lives gets another one each time, which is safe.
+/// The epoch of this machine, of which its user knows so many losses by other causes. A machine
+/// that does not tell its lives gets another one each time, which is safe.
 std::uint64_t volatile_epoch_of_this_machine(std::uint64_t losses = 0);
 
 }  // namespace rtrs

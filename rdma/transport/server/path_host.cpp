@@ -193,7 +193,7 @@ void PathHost::add(std::uint16_t cid, std::unique_ptr<Incoming> incoming) {
   }
 }
 
-/// It lacks something of this server, and its client may come again.
+/// The path lacks something of this server, and its client may come again.
 void PathHost::fail(const std::exception& lack) {
   PathEnd end{.kind = PathEnd::Kind::failed};
   tell_if_possible(
@@ -345,7 +345,7 @@ std::optional<std::string_view> PathHost::user() const {
   return path_.proofs().at(0).user().name;
 }
 
-/// Others first, then on.
+/// Other connections get their turn first.
 void PathHost::progress_later(Link& link) {
   if (std::exchange(link.again, true)) return;
   asio::post(reactor_.io(), [this, &link] {

@@ -77,7 +77,7 @@ class PathHost final : public ServerPathExecutor {
   std::optional<std::string_view> user() const;
   /// Proven by its client, be it since it came or before. Null: nothing was.
   const Identity* identity(std::uint16_t cid = 0) const;
-  /// Of all its connections, each key once: a user may renew a key while a path is made.
+  /// The identities of all connections, each key once: a user may renew a key while a path is made.
   std::vector<Identity> identities() const;
   /// For the log: what its client has proven does not let it in.
   void tell_auth_refused(const std::string& why, std::uint16_t cid = 0) const;

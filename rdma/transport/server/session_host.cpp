@@ -105,7 +105,7 @@ void SessionHost::forget(PathId path) {
 
 Admission::Admitted SessionHost::admit(PathId id, std::string_view name) {
   const PathHost& path = *paths_.at(id);
-  // Its key may have gone while it shook hands. A reload ends the sessions that it finds.
+  // The key of a path may have gone while it shook hands. A reload ends the sessions that it finds.
   for (const Identity& user : path.identities()) {
     if (const std::string why = server_.withdrawn(user); !why.empty()) {
       path.tell_auth_refused(why);

@@ -44,13 +44,13 @@ class SessionHost final : public ServerExecutor, public PathHostOwner {
   /// No more requests are read; ends as soon as everything is answered.
   void drain() { report({.kind = ServerEvent::Kind::drain}); }
   void close(const std::string& why);
-  /// That of this address, if it is one of this session's.
+  /// Closes the path of this address, if it is one of this session's.
   void close_path(const std::string& peer, const std::string& why);
   /// Sets the access of the paths that came in by a listener.
   void set_access(unsigned entrance, wire::PathAccess access) {
     session().set_access(entrance, access);
   }
-  /// Of one user only.
+  /// True: the session is that of the client `uuid`, and of this user.
   bool is(const wire::Uuid& uuid, const std::string& user) const {
     return machine_.session().options().uuid == uuid && machine_.session().identity.name == user;
   }

@@ -146,9 +146,9 @@ int open_socket(int family) {
   return ::socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, IPPROTO_TCP);
 }
 
-/// Of a path only connection 0 has always something to say. A firewall that forgets idle
-/// connections must not forget the others. If it has, they are better lost before somebody needs
-/// them. Source: tcp(7); seconds.
+/// Connection 0 is the only one of a path that always has something to say. A firewall that forgets
+/// idle connections must not forget the others. If it has, they are better lost before somebody
+/// needs them. Source: tcp(7); seconds.
 static void keep_alive(int socket) {
   const int on = 1, idle = 30, interval = 10, count = 3;
   setsockopt(socket, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on));

@@ -28,7 +28,7 @@ struct Refusal {
   LogLevel level = LogLevel::info;
   std::string text;
   bool answered = false;  ///< the client was told, and should have the time to read that
-  /// It has not proven whose it is, by `how`; `user` is what it said.
+  /// The peer has not proven whose it is, by `how`; `user` is what it said.
   bool of_auth = false;
   std::string how = {};
   std::string user = {};

@@ -23,12 +23,12 @@ constexpr std::uint32_t kLargePayload = 16 * 1024;
 constexpr std::size_t kSmallRead = 1024;
 /// System calls per progress(), so that one busy peer cannot keep a reactor to itself.
 constexpr int kReadsPerProgress = 16;
-/// Of await(): long for a network, short for a thread that has to wait for its end.
+/// The time of await(): long for a network, short for a thread that has to wait for its end.
 constexpr timeval kReceiveTimeout{.tv_sec = 0, .tv_usec = 2000};
 
 }  // namespace
 
-/// Not in the middle of a payload: it goes to memory that may be withdrawn meanwhile.
+/// False in the middle of a payload: that goes to memory which may be withdrawn meanwhile.
 bool TcpQueuePair::can_await() const {
   return stream_.is_open() && failure_.empty() && !arrival_.active && !wants_to_write() &&
          awaited_ == -EAGAIN && room() > 0;
@@ -82,7 +82,7 @@ Connection::Status TcpQueuePair::receive_some(QueuePairHandler& handler) {
   return take(handler, n, direct, staging_room);
 }
 
-/// Of the received bytes at most `direct` are already at their place, and up to `room` are in the
+/// At most `direct` of the received bytes are already at their place, and up to `room` are in the
 /// staging buffer.
 Connection::Status TcpQueuePair::take(QueuePairHandler& handler, ssize_t result, std::size_t direct,
                                       std::size_t room) {

@@ -69,7 +69,7 @@ class Stream {
   /// Why it broke, if that is more than an errno; "" = it is not.
   std::string failure() const { return tls_ ? tls_->failure().text : ""; }
 
-  /// Also tells a peer within TLS that this is the end.
+  /// Closes the socket. A peer within TLS learns that this is the end.
   void close() {
     if (socket_ < 0) return;
     if (tls_) tls_->end(socket_);

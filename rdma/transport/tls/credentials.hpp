@@ -48,7 +48,7 @@ class Credentials {
   bool verifies_peer() const { return verify_peer_; }
   /// "TLS 1.3", or "TLS 1.2 or 1.3".
   const char* versions() const { return tls12_ ? "TLS 1.2 or 1.3" : "TLS 1.3"; }
-  /// Of a client: the name of its shared key.
+  /// The name of a client's shared key.
   const std::string& key_name() const { return key_name_; }
   /// Null: there is none of this name.
   const Secret* find(std::string_view key_name) const;

@@ -106,8 +106,8 @@ std::vector<char> pem_of(Steps& steps, Handle handle, Export function) {
   return pem;
 }
 
-/// Of several certificates it takes the one whose key is there: its file may have other
-/// authorities, too. Returns an error of GnuTLS.
+/// The certificate of several that is taken is the one whose key is there: the file of an authority
+/// may have other authorities, too. Returns an error of GnuTLS.
 int import_authority(Handles& signer, const Issued& authority) {
   const auto text = datum_of(authority.certificate);
   const auto key = datum_of(authority.key.text());

@@ -71,7 +71,7 @@ std::string why_unverified(gnutls_session_t session) {
   return "its certificate does not hold: " + why + (by_time ? times_of_peer(session) : "");
 }
 
-/// It will hold, or does as soon as a clock is right; and nothing else is wrong with it.
+/// True: the certificate will hold, or does as soon as a clock is right; nothing else is wrong.
 bool will_hold(gnutls_session_t session) {
   return (gnutls_session_get_verify_cert_status(session) & ~unsigned{GNUTLS_CERT_INVALID}) ==
          GNUTLS_CERT_NOT_ACTIVATED;
@@ -167,7 +167,7 @@ Session::Step Session::shake_hands() {
   return fail(ECONNRESET, kLeft);
 }
 
-/// That the handshake succeeded proves nobody: the peer may have been asked for nothing.
+/// A handshake that succeeded proves nobody: the peer may have been asked for nothing.
 Session::Step Session::conclude() {
   state_ = State::ready;
   if (!setup_.protocol.empty()) {

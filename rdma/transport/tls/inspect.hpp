@@ -28,7 +28,7 @@ struct CertificateFacts {
   std::time_t end = 0;      ///< seconds since 1970; it does not hold after that
 };
 
-/// Of the first certificate in `pem`.
+/// The facts of the first certificate in `pem`.
 ///
 /// Errors: a sentence of GnuTLS.
 tl::expected<CertificateFacts, std::string> look_at(std::string_view pem);
@@ -38,7 +38,7 @@ struct ListFacts {
   std::optional<std::time_t> next;  ///< when the first of them is due to be replaced
 };
 
-/// Of the revocation lists in `pem`.
+/// The facts of the revocation lists in `pem`.
 ///
 /// Errors: a sentence of GnuTLS.
 tl::expected<ListFacts, std::string> look_at_lists(std::string_view pem);
@@ -58,14 +58,14 @@ struct CertificateNames {
   std::string serial;       ///< hexadecimal digits
 };
 
-/// Of any bytes, perhaps a certificate in DER: when it holds.
+/// The time in which a certificate holds; the bytes may be no certificate in DER.
 struct CertificateTimes {
   std::time_t begin = 0;
   std::time_t end = 0;
 };
 std::optional<CertificateTimes> times_in(std::span<const unsigned char> der);
 
-/// Of any bytes, perhaps a certificate in DER.
+/// The names in any bytes, which may be a certificate in DER.
 CertificateNames names_in(std::span<const unsigned char> der);
 
 /// Hexadecimal digits.

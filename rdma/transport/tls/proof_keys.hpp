@@ -9,7 +9,7 @@
 
 namespace rtrs::tls {
 
-/// Of a server. A name that is not among them gets a random secret.
+/// The keys of a server. A name that is not among them gets a random secret.
 std::shared_ptr<auth::ServerKeys> proof_keys(std::shared_ptr<const Credentials> keys);
 
 /// Errors: aborts when the system has no random numbers.

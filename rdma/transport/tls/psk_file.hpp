@@ -18,7 +18,7 @@ struct PskKey {
   Secret secret;
 };
 
-/// Of `host1/2` and `host1` the identity is `host1`.
+/// The identity of `host1/2` and of `host1` is `host1`.
 std::string_view identity_of(std::string_view key_name);
 
 /// The reason why a text may not be the name of a user, as the end of a sentence; "" = it may.

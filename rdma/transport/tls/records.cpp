@@ -78,7 +78,7 @@ ssize_t Session::pull(std::byte* to, std::size_t size) {
 ssize_t Session::pull_from_socket(std::byte* to, std::size_t size) {
   Scratch& source = *source_;
   if (source.begin == source.end) {
-    // Not more than fits, or it would have to be kept somewhere.
+    // Bytes that do not fit would have to be kept somewhere, so no more are taken.
     const std::size_t fits = wanted_ + (wanted_ / kRecord + 2) * kOverhead;
     const std::size_t ask = std::clamp(fits, kInput, kReceive);
     ssize_t n = -1;

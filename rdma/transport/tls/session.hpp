@@ -23,7 +23,7 @@ namespace rtrs::tls {
 
 struct SessionSetup {
   std::shared_ptr<const Credentials> credentials;
-  /// Of a client: the host that it means, which the server's certificate must name.
+  /// The host that a client means; the server's certificate must name it.
   std::string server_name;
   /// The protocol inside (ALPN), which both ends must name; "" = none has to be named.
   std::string protocol;
@@ -131,7 +131,7 @@ class Session {
   std::vector<std::byte> output_;  ///< ciphertext that the socket did not take
   std::size_t output_begin_ = 0;
 
-  // Of receive() and send() while they run.
+  // The state of receive() and send() while they run.
   std::vector<std::byte>* sink_ = &output_;  ///< where new ciphertext goes
   Scratch* source_ = nullptr;
   int socket_ = -1;

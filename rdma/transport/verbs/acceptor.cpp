@@ -210,7 +210,8 @@ void VerbsAcceptor::read_events() {
       continue;
     }
     removed = removed || (event->event == RDMA_CM_EVENT_DEVICE_REMOVAL && event->id == id_.get());
-    // Others are of a connection that its session has not taken over yet; its deadline ends it.
+    // Other events are of a connection that its session has not taken over yet; its deadline ends
+    // it.
     rdma_ack_cm_event(event);
   }
   if (!removed) return;
@@ -227,7 +228,7 @@ void VerbsAcceptor::let_go() {
   id_.reset();
 }
 
-/// Its id is good for nothing any more, and keeps the device from going.
+/// The old id is good for nothing any more, and keeps the device from going.
 void VerbsAcceptor::listen_again() {
   again_.set(kAgain, [this] {
     auto id = bind_and_listen(asked_, options_);

@@ -269,7 +269,7 @@ asio::awaitable<tl::expected<Opened, Failure>> open_connection(
   const bool is_first = start.domain == nullptr;
   tl::expected<Connected, Failure> connected;
   for (const Ends& tried : *start.ends) {
-    // Others than the first connection of a path have no choice of ends, so it is moved once.
+    // The first connection of a path alone has a choice of ends, so it is moved once.
     connected = co_await connect_to(options, tried, request, sizes, std::move(start.domain));
     if (!connected) continue;
     Opened opened;

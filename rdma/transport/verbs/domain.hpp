@@ -61,7 +61,7 @@ class Region {
   /// more (1 GiB that begins inside a page, on Linux 6.12).
   static tl::expected<std::shared_ptr<Region>, Failure> adopt(ibv_pd* domain, MutableBytes memory,
                                                               bool with_windows = false);
-  /// Likewise, for a peer that uses it in the ways of `access` (RegionAccess).
+  /// The same for a peer that uses it in the ways of `access` (RegionAccess).
   static tl::expected<std::shared_ptr<Region>, Failure> open(ibv_pd* domain, MutableBytes memory,
                                                              unsigned access);
   ~Region();
@@ -74,11 +74,11 @@ class Region {
   bool is(ConstBytes memory) const {
     return memory.data() == bytes_.data() && memory.size() == bytes_.size();
   }
-  /// Of memory in one piece.
+  /// The registration of memory in one piece.
   ibv_mr* registration() const { return registrations_.front(); }
   std::uint32_t local_key() const { return registration()->lkey; }
   std::uint32_t remote_key() const { return registration()->rkey; }
-  /// Of a part that it contains.
+  /// The key of a part that the region contains.
   std::uint32_t local_key(ConstBytes part) const { return registrations_[piece_of(part)]->lkey; }
   std::uint32_t remote_key(ConstBytes part) const { return registrations_[piece_of(part)]->rkey; }
 

@@ -126,7 +126,7 @@ Ticket VerbsQueuePair::write_confirmed(RemoteMemory to, ConstBytes data) {
   return post_confirmed(IBV_WR_RDMA_WRITE, to, data);
 }
 
-/// Its completion is the end that is told: the peer's device has answered or acknowledged it.
+/// The completion of the work request is its end: the peer's device has answered or acknowledged.
 Ticket VerbsQueuePair::post_confirmed(ibv_wr_opcode opcode, RemoteMemory where, ConstBytes memory) {
   RTRS_ENSURE(end_unconfirmed_ - first_unconfirmed_ < unconfirmed_.size());
   Post& post = sends_->add(opcode, where, 0);

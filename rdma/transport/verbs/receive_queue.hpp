@@ -22,7 +22,7 @@ class ReceiveQueue {
  public:
   ReceiveQueue(ibv_pd* domain, ibv_qp* queue_pair) : domain_{domain}, queue_pair_{queue_pair} {}
 
-  /// To be posted by the next flush().
+  /// The next flush() posts them.
   void add(unsigned count, std::uint32_t bytes);
   /// Errors: the reason, in words; "" = fine.
   std::string flush();

@@ -155,6 +155,21 @@ def subjects_first(tree):
                     yield f"{path}:{number}: begin '{sentence[:40]}' with its subject"
 
 
+# Folders whose comments may begin so; there is no need for another one.
+PRONOUNS_FIRST = {"bridge/server/mirror"}
+
+
+def nouns_first(tree):
+    """no comment of rdma/core, rdma/transport, bridge/server, bridge/nbd begins with a pronoun, or with Of"""
+    for top in ("rdma/core", "rdma/transport", "bridge/server", "bridge/nbd"):
+        for path in tree.code(top):
+            if str(path.parent) in PRONOUNS_FIRST:
+                continue
+            for number, block in comment_blocks(tree.read(path)):
+                if re.match(r"(It|Its|They|Their|Those|That|Others|Of)\b", block):
+                    yield f"{path}:{number}: begin '{block[:40]}' with a noun"
+
+
 # Longer sentences that a folder still has; the numbers only get smaller.
 LONG_SENTENCES = {}
 MOST_WORDS = 30
@@ -226,6 +241,8 @@ RULES = {
              ("bridge/planted.cpp", 'say(LogLevel::info,\n    "was_planted", "a sentence");\n')],
     subjects_first: [("rdma/core/planted.hpp", f"// {LICENCE}\n// What it is.\n"),
                      ("tests/planted.cpp", "/// A path. Who has it\n/// closes it.\n")],
+    nouns_first: [("rdma/core/planted.hpp", "/// It is over.\n"),
+                  ("bridge/nbd/planted.cpp", "// Of a request.\n")],
     short_sentences: [("bridge/planted.hpp", "/// It" + " is" * MOST_WORDS + ".\n"),
                       ("rdma/core/planted.hpp", "// A list:\n// - it" + " is" * MOST_WORDS + ".\n")],
     licence: [("rdma/core/planted.hpp", "#pragma once\n"), ("tests/planted", "#!/bin/sh\n")],
