@@ -5,7 +5,7 @@ import socket
 import struct
 import time
 
-from hostile_face import SLOW, Face, started
+from hostile_face import Face, started
 from hostile_peer import CLOSE, HELLO, IO, OPEN, SIZE, UP, Server, hello, open_response, response
 from raw_peer import WRITE_IO
 
@@ -89,7 +89,7 @@ def close_that_is_lost(patience):
     face = Face(server.ports, device="", no_path_timeout="20s")
     x = face.client(b"X")
     face.wait_until(lambda: len(ups) == 2, "there is no second path", 10)
-    time.sleep(0.5 * SLOW)  # until the client knows it, too
+    face.says(rf"path to \S*:{server.ports[1]} is up", 10)
     server.order(CLOSE, server.lose_answer_to_close)
     x.leave()
     face.wait_until(lambda: not server.ids, "X is not closed", 10)

@@ -76,11 +76,15 @@ one_under_way() { "${ctl_command[@]}" control status --json | grep -q '"requests
 storage_hangs() {
   start_server --control "$PWD/control" --export disk0=delay:read=16s:memory:1M
   attach disk0
-  spawn reader /usr/bin/python3 -m nbd -u "$uri" -c 'import time' \
-    -c 'h.pread(512, 0)' -c 'time.sleep(8)'
+  local ends_read ends
+  pipe ends_read ends
+  spawn reader /usr/bin/python3 -m nbd -u "$uri" -c 'import os' \
+    -c 'h.pread(512, 0)' -c "os.read($ends_read, 1)" # until the log has it
   eventually 10 one_under_way
   eventually $((16 * slow)) grep -q "the storage of 'disk0' .* has ended none of its 1 request for 1[0-9] seconds" server.log
   eventually $((16 * slow)) grep -q "the storage of 'disk0' .* answers again, after" server.log
+  exec {ends_read}<&-
+  echo >&"$ends"
   wait_end reader $((20 * slow))
   ((status == 0)) || fail "the read failed"
 }

@@ -4,9 +4,11 @@
 
 #include <cerrno>
 #include <chrono>
+#include <filesystem>
 #include <memory>
 #include <mutex>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -29,12 +31,19 @@ bool can_run() {
   return can;
 }
 
+/// In a script of a World: the file that says that the server was asked for something.
+constexpr std::string_view kAsked = "ASKED";
+
 /// A server of which a test says what it does, and what is told of it.
 struct World {
   explicit World(std::vector<std::string> arguments, std::chrono::nanoseconds patience = 60s) {
     std::vector<std::string> all{"eval", "get_size=echo 1048576", "can_write=exit 0",
                                  "can_flush=exit 0"};
-    for (std::string& argument : arguments) all.push_back(std::move(argument));
+    for (std::string& argument : arguments) {
+      if (const auto at = argument.find(kAsked); at != argument.npos)
+        argument.replace(at, kAsked.size(), asked);
+      all.push_back(std::move(argument));
+    }
     server = std::make_unique<NbdServer>(socket, all);
     auto opened = open_patient_nbd(server->uri(),
                                    {.log =
@@ -80,16 +89,17 @@ struct World {
     start(request, operation);
     return wait().at(0);
   }
-  /// While `wait()` waits.
-  std::thread kill_soon() {
+  /// Kills the server when it has been asked for something, while `wait()` waits.
+  std::thread kill_when_asked() {
     return std::thread{[this] {
-      std::this_thread::sleep_for(500ms);
+      while (!std::filesystem::exists(asked)) std::this_thread::sleep_for(1ms);
       server->kill();
     }};
   }
 
   TemporaryFolder folder;
   std::string socket = folder.path() + "/socket";
+  std::string asked = folder.path() + "/asked";  ///< a file that `kAsked` in a script makes
   std::unique_ptr<NbdServer> server;
   std::mutex mutex;
   std::vector<std::string> log;
@@ -132,10 +142,10 @@ TEST_CASE("nbd silence: a server that holds only what changes nothing is given u
 TEST_CASE(
     "nbd silence: after a connection that was cut with changes under way nothing is changed") {
   if (!can_run()) return;
-  World world{{"pwrite=sleep 5", "pread=exit 1"}};
+  World world{{"pwrite=touch ASKED; sleep 5", "pread=exit 1"}};
   BackendRequest change;
   world.start(change, BackendOperation::write);
-  auto killer = world.kill_soon();
+  auto killer = world.kill_when_asked();
   CHECK(world.wait() == std::vector{EIO});
   killer.join();
   CHECK(world.told("it had changes under way (1)"));
@@ -153,11 +163,11 @@ TEST_CASE(
 
 TEST_CASE("nbd silence: after one that was cut with nothing but reads under way it goes on") {
   if (!can_run()) return;
-  World world{{"pwrite=cat > /dev/null", "pread=sleep 5"}};
+  World world{{"pwrite=cat > /dev/null", "pread=touch ASKED; sleep 5"}};
   CHECK(world.run(BackendOperation::write) == 0);
   BackendRequest read;
   world.start(read, BackendOperation::read);
-  auto killer = world.kill_soon();
+  auto killer = world.kill_when_asked();
   CHECK(world.wait() == std::vector{EIO});
   killer.join();
   // A request that comes before anybody has connected anew was never sent.

@@ -231,11 +231,12 @@ TEST_CASE("a revoked memory path writes nothing any more") {
   auto path = pair.open();
   const RemoteMemory where = pair.handler.key(path->uuid());
   std::atomic<bool> stop{false};
+  std::atomic<unsigned> written{0};
   std::thread writer{[&] {
     const auto data = bytes(256 * 1024, 3);
-    while (!stop && path->write(where, data, {}) == 0) continue;
+    while (!stop && path->write(where, data, {}) == 0) ++written;
   }};
-  std::this_thread::sleep_for(20ms);
+  while (written == 0 && path->alive()) std::this_thread::yield();
   CHECK(pair.handler.revoke(path->uuid()));
   CHECK(pair.handler.falls(1));
   std::ranges::fill(pair.handler.block, std::byte{0xEE});
