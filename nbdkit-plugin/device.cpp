@@ -84,8 +84,8 @@ int on_can_multi_conn(void* handle) {
 /// time; after the first failure it sends no more. So those that gave up go back one by one.
 void leave_in_single_file() {
   constexpr std::chrono::milliseconds kTimeToFail{5};
-  static std::mutex door;
-  const std::lock_guard lock{door};
+  static std::mutex single_file;
+  const std::lock_guard lock{single_file};
   std::this_thread::sleep_for(kTimeToFail);
 }
 

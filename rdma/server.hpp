@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The server's door to RTRS: listens, admits sessions, hands requests to a ServerHandler.
+// The server's interface to RTRS: listens, admits sessions, hands requests to a ServerHandler.
 //
 // Internal, and without a stable ABI: other programs use rdma/library/include/rtrs.h.
 #pragma once

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Doors for kinds of disks beyond a device of one server. Each kind has a folder of its own, and a
-// line in annexes.cpp.
+// Interfaces for kinds of disks beyond a device of one server. Each kind has a folder of its own,
+// and a line in annexes.cpp.
 #pragma once
 
 #include <memory>

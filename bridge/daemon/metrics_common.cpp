@@ -113,20 +113,23 @@ std::vector<ControlCommand> metrics_commands(std::function<std::string()> page,
            /*for_readers=*/true}};
 }
 
-tl::expected<void, std::string> open_metrics_door(const std::optional<MetricsAddress>& address,
-                                                  MetricsDoor::Page page, MetricsDoorPtr& door) {
+tl::expected<void, std::string> open_metrics_server(const std::optional<MetricsAddress>& address,
+                                                    MetricsServer::Page page,
+                                                    MetricsServerPtr& server) {
   if (!address) return {};
-  auto opened = MetricsDoor::open(*address, std::move(page));
+  auto opened = MetricsServer::open(*address, std::move(page));
   if (!opened) return tl::unexpected(opened.error());
-  door = *std::move(opened);
-  log_function()(rtrs::LogLevel::info, "metrics at http://" + door->address() + "/metrics");
+  server = *std::move(opened);
+  log_function()(rtrs::LogLevel::info, "metrics at http://" + server->address() + "/metrics");
   return {};
 }
 
-tl::expected<void, std::string> open_metrics_door(const std::string& address,
-                                                  MetricsDoor::Page page, MetricsDoorPtr& door) {
+tl::expected<void, std::string> open_metrics_server(const std::string& address,
+                                                    MetricsServer::Page page,
+                                                    MetricsServerPtr& server) {
   if (address.empty()) return {};
-  return open_metrics_door(std::optional{*parse_metrics_address(address)}, std::move(page), door);
+  return open_metrics_server(std::optional{*parse_metrics_address(address)}, std::move(page),
+                             server);
 }
 
 std::uint64_t metrics_clock() {

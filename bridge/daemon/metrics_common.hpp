@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "bridge/control/commands.hpp"
-#include "bridge/daemon/metrics_door.hpp"
+#include "bridge/daemon/metrics_server.hpp"
 #include "bridge/metrics/exposition.hpp"
 #include "bridge/metrics/meter.hpp"
 
@@ -45,15 +45,17 @@ Json counters_of(const std::string& device, const MeterReading& reading);
 std::vector<ControlCommand> metrics_commands(std::function<std::string()> page,
                                              std::function<Json()> counters);
 
-using MetricsDoorPtr = std::unique_ptr<MetricsDoor>;
-/// Opens the door and logs its address, if one is given.
+using MetricsServerPtr = std::unique_ptr<MetricsServer>;
+/// Opens the server of metrics and logs its address, if one is given.
 ///
-/// Errors: as MetricsDoor::open().
-tl::expected<void, std::string> open_metrics_door(const std::optional<MetricsAddress>& address,
-                                                  MetricsDoor::Page page, MetricsDoorPtr& door);
+/// Errors: as MetricsServer::open().
+tl::expected<void, std::string> open_metrics_server(const std::optional<MetricsAddress>& address,
+                                                    MetricsServer::Page page,
+                                                    MetricsServerPtr& server);
 /// The same for an address that was checked before; "" = none.
-tl::expected<void, std::string> open_metrics_door(const std::string& address,
-                                                  MetricsDoor::Page page, MetricsDoorPtr& door);
+tl::expected<void, std::string> open_metrics_server(const std::string& address,
+                                                    MetricsServer::Page page,
+                                                    MetricsServerPtr& server);
 
 /// A steady clock for Services::clock. Units: nanoseconds.
 std::uint64_t metrics_clock();

@@ -16,14 +16,14 @@
 
 #include "bridge/client/brick/remote_brick.hpp"
 #include "bridge/client/uri.hpp"
-#include "rdma/library/door.hpp"
+#include "rdma/library/gate.hpp"
 #include "rdma/library/include/rtrs.h"
 #include "rdma/library/options.hpp"
 
 using rnbd::MappedBlock;
 using rnbd::RemoteBrick;
 using rtrs::Failure;
-using rtrs::library::Door;
+using rtrs::library::Gate;
 using rtrs::library::NoCancellation;
 using rtrs::library::tell;
 using rtrs::library::Visit;
@@ -43,15 +43,15 @@ struct rtrs_map {
 
 /// An open brick, and the maps that its user has not given back.
 ///
-/// Threads: any that are inside the door.
+/// Threads: any that are inside the gate.
 struct rtrs_brick {
-  Door& door() { return door_; }
-  /// Calls give up when the door is shut.
+  Gate& gate() { return gate_; }
+  /// Calls give up when the gate is closed.
   rtrs::Interrupt closing() {
-    return {[](void* door) { return static_cast<Door*>(door)->is_shut(); }, &door_};
+    return {[](void* gate) { return static_cast<Gate*>(gate)->is_closed(); }, &gate_};
   }
 
-  Door door_;
+  Gate gate_;
   std::shared_ptr<rnbd::Session> session;
   std::unique_ptr<RemoteBrick> remote;
   std::mutex mutex;  ///< guards the maps
@@ -159,10 +159,10 @@ rtrs_brick* rtrs_brick_open(const char* uri, const rtrs_client_options* options,
 }
 
 void rtrs_brick_close(rtrs_brick* brick) {
-  if (brick == nullptr || brick->door().left_behind()) return;
+  if (brick == nullptr || brick->gate().left_behind()) return;
   const NoCancellation no_cancellation;
-  brick->door().shut();
-  brick->door().wait_until_empty();
+  brick->gate().close();
+  brick->gate().wait_until_empty();
   delete brick;
 }
 

@@ -59,7 +59,7 @@ Front::Front(Exports& exports, std::vector<Listener> listeners, FrontOptions opt
     : exports_{exports},
       listeners_{std::move(listeners)},
       options_{std::move(options)},
-      door_complaints_{options_.log},
+      accept_complaints_{options_.log},
       handshake_complaints_{options_.log},
       request_complaints_{options_.log} {}
 
@@ -253,7 +253,7 @@ void Front::forget(Meetings::iterator place) {
 }
 
 void Front::complain(const std::string& text) {
-  door_complaints_.say(rtrs::LogLevel::warning, text, std::chrono::steady_clock::now());
+  accept_complaints_.say(rtrs::LogLevel::warning, text, std::chrono::steady_clock::now());
 }
 
 rtrs::Log Front::into(rtrs::ComplaintLog& complaints) {

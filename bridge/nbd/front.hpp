@@ -85,7 +85,7 @@ class Front {
   std::vector<Listener> listeners_;  ///< the accepting thread's, once it runs
   const FrontOptions options_;
   // Separate, so that one kind of trouble does not hide another.
-  rtrs::ComplaintLog door_complaints_;       ///< clients that were not accepted
+  rtrs::ComplaintLog accept_complaints_;     ///< clients that were not accepted
   rtrs::ComplaintLog handshake_complaints_;  ///< clients in their handshake
   rtrs::ComplaintLog request_complaints_;    ///< clients that are served
   rtrs::WakeUp wake_;                        ///< for the thread that accepts

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Doors for what a server does beyond plain block I/O. Each annex has a folder of its own, and a
-// line in the server's table of annexes.
+// Interfaces for what a server does beyond plain block I/O. Each annex has a folder of its own, and
+// a line in the server's table of annexes.
 #pragma once
 
 #include <cstdint>

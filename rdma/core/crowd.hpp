@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Chooses the one that makes room when too many wait at the door.
+// Chooses the one that makes room when too many wait to come in.
 #pragma once
 
 #include <algorithm>
@@ -11,9 +11,9 @@
 
 namespace rtrs {
 
-/// The waiting entries of each host. A host that fills the door makes room itself: the first entry
-/// of the host with most entries has to go. So a host with few is never pushed out by one with
-/// many.
+/// The waiting entries of each host. A host that fills all places makes room itself: the first
+/// entry of the host with most entries has to go. So a host with few is never pushed out by one
+/// with many.
 ///
 /// A host is a name, or several with a slash between them: the network that it is in, a smaller one
 /// in there, and so on. Then the largest crowd is looked for among the first names, and in there

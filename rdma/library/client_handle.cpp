@@ -16,27 +16,27 @@ using rtrs::Failure;
 using rtrs::library::CallOperation;
 using rtrs::library::CallPlan;
 using rtrs::library::CallSlots;
-using rtrs::library::Door;
+using rtrs::library::Gate;
 using rtrs::library::Submissions;
 
 namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// When a call must have ended: at a time, and when the door is shut.
+/// When a call must have ended: at a time, and when the gate is closed.
 struct Deadline {
   std::optional<Clock::time_point> at;
-  const Door& door;
+  const Gate& gate;
 
-  Deadline(rtrs::Duration timeout, const Door& shut) : door{shut} {
+  Deadline(rtrs::Duration timeout, const Gate& closes) : gate{closes} {
     if (timeout != rtrs::Duration::zero()) at = Clock::now() + timeout;
   }
   static bool passed(void* context) {
     const auto& self = *static_cast<Deadline*>(context);
-    return self.door.is_shut() || (self.at && Clock::now() >= *self.at);
+    return self.gate.is_closed() || (self.at && Clock::now() >= *self.at);
   }
   /// The error of a caller that gives up because of it.
-  int error() const { return door.is_shut() ? ECANCELED : ETIMEDOUT; }
+  int error() const { return gate.is_closed() ? ECANCELED : ETIMEDOUT; }
 };
 
 }  // namespace
@@ -88,7 +88,7 @@ tl::expected<std::unique_ptr<rtrs_client>, Failure> rtrs_client::connect(
 
 int rtrs_client::run(CallPlan plan, unsigned flags, std::size_t* answer_length) {
   if (Submissions::on_its_thread()) return EDEADLK;
-  Deadline deadline{call_timeout_, door_};
+  Deadline deadline{call_timeout_, gate_};
   const auto late = [&] { return Deadline::passed(&deadline) || !client_->alive(); };
   const auto taken = plan.no_wait ? slots_->try_take() : slots_->take(late);
   if (!taken) return plan.no_wait ? EAGAIN : client_->alive() ? deadline.error() : EIO;
@@ -112,10 +112,10 @@ Submissions* rtrs_client::submissions() {
   if (Submissions* ready = ready_.load(std::memory_order_acquire)) return ready;
   const std::lock_guard lock{mutex_};
   if (!submissions_) {
-    if (door_.is_shut()) return nullptr;
+    if (gate_.is_closed()) return nullptr;
     try {
       const rtrs::library::NoSignals no_signals;
-      submissions_ = std::make_unique<Submissions>(*client_, *slots_, door_);
+      submissions_ = std::make_unique<Submissions>(*client_, *slots_, gate_);
     } catch (const std::exception&) {
       return nullptr;
     }
@@ -127,11 +127,11 @@ Submissions* rtrs_client::submissions() {
 int rtrs_client::submit(rtrs_operation& operation, CallPlan plan) {
   const bool on_control = (operation.flags & RTRS_CONTROL) != 0;
   Submissions* const submissions = this->submissions();
-  if (submissions == nullptr) return door_.is_shut() ? ECANCELED : EAGAIN;
+  if (submissions == nullptr) return gate_.is_closed() ? ECANCELED : EAGAIN;
   const bool wait = !plan.no_wait && !Submissions::on_its_thread();
-  const auto over = [this] { return door_.is_shut() || !client_->alive(); };
+  const auto over = [this] { return gate_.is_closed() || !client_->alive(); };
   const auto taken = wait ? slots_->take(over) : slots_->try_take();
-  if (!taken) return !wait ? EAGAIN : door_.is_shut() ? ECANCELED : EIO;
+  if (!taken) return !wait ? EAGAIN : gate_.is_closed() ? ECANCELED : EIO;
   std::tie(plan.slot, plan.generation, plan.number) =
       std::tie(taken->slot, taken->generation, taken->number);
   plan.max_io_size = client_->limits().max_io_size;
@@ -153,12 +153,12 @@ int rtrs_client::descriptor() {
 int rtrs_client::next(rtrs_operation** operations, int count) {
   Submissions* const ready = ready_.load(std::memory_order_acquire);
   if (ready != nullptr) return ready->next(operations, count);
-  return door_.is_shut() ? -1 : 0;
+  return gate_.is_closed() ? -1 : 0;
 }
 
 void rtrs_client::shut_down() {
-  door_.shut();
-  const std::lock_guard lock{mutex_};  // submissions that are being created see the door shut
+  gate_.close();
+  const std::lock_guard lock{mutex_};  // submissions that are being created see the gate closed
   if (submissions_) submissions_->end_all();
 }
 

@@ -10,7 +10,7 @@
 #include "rdma/client.hpp"
 #include "rdma/library/call_operation.hpp"
 #include "rdma/library/call_slots.hpp"
-#include "rdma/library/door.hpp"
+#include "rdma/library/gate.hpp"
 #include "rdma/library/include/rtrs.h"
 #include "rdma/library/submissions.hpp"
 
@@ -37,7 +37,7 @@ class Renewal final : public RecoveryHandler {
 /// A client and the additions of the library: the slots of its calls, the end of calls whose server
 /// was replaced, and a thread for calls without a waiting caller.
 ///
-/// Threads: any that are inside the door; the destructor when nobody is.
+/// Threads: any that are inside the gate; the destructor when nobody is.
 struct rtrs_client {
  public:
   /// Errors: as rtrs::Client::connect(); EPROTONOSUPPORT: the server is none of this library.
@@ -45,12 +45,12 @@ struct rtrs_client {
       const char* uri, const rtrs_client_options& options);
 
   /// When it is shut, calls and those that wait for a permit give up.
-  rtrs::library::Door& door() { return door_; }
+  rtrs::library::Gate& gate() { return gate_; }
   /// Runs a call and waits for its end. Errors: as rtrs_call().
   int run(rtrs::library::CallPlan plan, unsigned flags, std::size_t* answer_length);
   int submit(rtrs_operation& operation, rtrs::library::CallPlan plan);
   int cancel(rtrs_operation& operation);
-  /// -1: the system has no descriptor or thread left, or the door was shut before it was needed.
+  /// -1: the system has no descriptor or thread left, or the gate was closed before it was needed.
   int descriptor();
   /// -1: the client is shut down, and all operations were handed over.
   int next(rtrs_operation** operations, int count);
@@ -63,7 +63,7 @@ struct rtrs_client {
   rtrs_client() = default;
   rtrs::library::Submissions* submissions();
 
-  rtrs::library::Door door_;
+  rtrs::library::Gate gate_;
   rtrs::library::Renewal renewal_;  // outlives the client
   std::unique_ptr<rtrs::Client> client_;
   std::unique_ptr<rtrs::library::CallSlots> slots_;

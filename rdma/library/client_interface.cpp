@@ -15,7 +15,7 @@
 #include "rdma/path_list.hpp"
 
 using rtrs::Failure;
-using rtrs::library::Door;
+using rtrs::library::Gate;
 using rtrs::library::plan_call;
 using rtrs::library::tell;
 using rtrs::library::Visit;
@@ -110,15 +110,15 @@ rtrs_client* rtrs_connect(const char* uri, const rtrs_client_options* options, r
 }
 
 void rtrs_shutdown(rtrs_client* client) {
-  const Visit visit{client, &Door::enter_even_shut};
+  const Visit visit{client, &Gate::enter_even_closed};
   if (visit.refusal() == 0) client->shut_down();
 }
 
 void rtrs_disconnect(rtrs_client* client) {
-  if (client == nullptr || client->door().left_behind()) return;
+  if (client == nullptr || client->gate().left_behind()) return;
   const rtrs::library::NoCancellation no_cancellation;
-  client->door().shut();
-  client->door().wait_until_empty();
+  client->gate().close();
+  client->gate().wait_until_empty();
   delete client;
 }
 
@@ -175,20 +175,20 @@ int rtrs_submit(rtrs_client* client, rtrs_operation* operation) {
 }
 
 int rtrs_cancel(rtrs_client* client, rtrs_operation* operation) {
-  const Visit visit{client, &Door::enter_even_shut};
+  const Visit visit{client, &Gate::enter_even_closed};
   return visit.refusal() != 0 ? visit.refusal() : client->cancel(*operation);
 }
 
 int rtrs_fd(rtrs_client* client) {
-  const Visit visit{client, &Door::enter_even_shut};
+  const Visit visit{client, &Gate::enter_even_closed};
   if (visit.refusal() != 0) return errno = visit.refusal(), -1;
   const int descriptor = client->descriptor();
-  if (descriptor < 0) errno = client->door().is_shut() ? ECANCELED : EAGAIN;
+  if (descriptor < 0) errno = client->gate().is_closed() ? ECANCELED : EAGAIN;
   return descriptor;
 }
 
 int rtrs_next(rtrs_client* client, rtrs_operation** operations, int count) {
-  const Visit visit{client, &Door::enter_even_shut};
+  const Visit visit{client, &Gate::enter_even_closed};
   if (visit.refusal() != 0) return 0;
   const int taken = client->next(operations, count);
   if (taken < 0) errno = ECANCELED;
@@ -207,7 +207,7 @@ int rtrs_register_memory(rtrs_client* client, void* memory, size_t length, rtrs_
 }
 
 int rtrs_unregister_memory(rtrs_client* client, void* memory, size_t length) {
-  const Visit visit{client, &Door::enter_even_shut};
+  const Visit visit{client, &Gate::enter_even_closed};
   if (visit.refusal() != 0) return visit.refusal();
   try {
     const auto known = client->client().forget_memory({static_cast<std::byte*>(memory), length});

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The meaning of the options of the C interface for the doors of RTRS.
+// The meaning of the options of the C interface for the interfaces of RTRS.
 #pragma once
 
 #include <signal.h>

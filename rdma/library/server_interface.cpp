@@ -9,7 +9,7 @@
 #include <memory>
 #include <string>
 
-#include "rdma/library/door.hpp"
+#include "rdma/library/gate.hpp"
 #include "rdma/library/options.hpp"
 #include "rdma/library/server_handle.hpp"
 

@@ -26,7 +26,7 @@ struct Submissions::Job {
   rtrs_operation* operation = nullptr;  ///< null: the job is not under way
   std::uint16_t slot = 0;
   bool on_control = false;
-  bool given_up = false;  ///< since the door is shut
+  bool given_up = false;  ///< since the gate is closed
 
   void begin(const CallPlan& plan, CallOperation::Start* started) {
     call.emplace(plan, started);
@@ -44,8 +44,8 @@ struct Submissions::Job {
 
 bool Submissions::on_its_thread() { return is_its_thread; }
 
-Submissions::Submissions(Client& client, CallSlots& slots, const Door& door)
-    : client_{client}, slots_{slots}, door_{door} {
+Submissions::Submissions(Client& client, CallSlots& slots, const Gate& gate)
+    : client_{client}, slots_{slots}, gate_{gate} {
   loop_ = client_.take_lane(client_.lanes() - 1);
   thread_ = std::thread{[this] { run(); }};
 }
@@ -100,9 +100,9 @@ Submissions::Job& Submissions::begin(rtrs_operation& operation, CallPlan& plan,
   return job;
 }
 
-/// With loop_mutex_, as the start that follows. False: the door is shut.
+/// With loop_mutex_, as the start that follows. False: the gate is closed.
 bool Submissions::note_start(rtrs_operation& operation, Job& job) {
-  if (door_.is_shut()) return false;
+  if (gate_.is_closed()) return false;
   const std::lock_guard lock{mutex_};
   job.operation = &operation;
   return true;
@@ -230,12 +230,12 @@ void Submissions::run() {
     }
     tell_all(ended);
     tell_all(take_control_ended());
-    if (door_.is_shut()) give_up_for_good();
+    if (gate_.is_closed()) give_up_for_good();
   }
 }
 
-/// The door is shut: nobody starts any more. Operations that are about to end wake the thread once
-/// more.
+/// The gate is closed: nobody starts any more. Operations that are about to end wake the thread
+/// once more.
 void Submissions::give_up_for_good() {
   tell_all(give_up_all());
   const std::lock_guard lock{mutex_};

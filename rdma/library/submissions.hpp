@@ -15,7 +15,7 @@
 #include "rdma/client.hpp"
 #include "rdma/library/call_operation.hpp"
 #include "rdma/library/call_slots.hpp"
-#include "rdma/library/door.hpp"
+#include "rdma/library/gate.hpp"
 #include "rdma/library/include/rtrs.h"
 #include "rdma/mailbox.hpp"
 
@@ -35,23 +35,23 @@ inline bool asks(const rtrs_operation& operation) {
 class Submissions {
  public:
   /// All must outlive it. Throws when the system has no descriptors or threads left.
-  Submissions(Client& client, CallSlots& slots, const Door& door);
+  Submissions(Client& client, CallSlots& slots, const Gate& gate);
   /// Operations under way end with ECANCELED.
   ~Submissions();
   Submissions(const Submissions&) = delete;
   Submissions& operator=(const Submissions&) = delete;
 
-  /// Errors: EAGAIN (refused at once), ECANCELED (the door is shut); then nothing is told.
+  /// Errors: EAGAIN (refused at once), ECANCELED (the gate is closed); then nothing is told.
   int submit(rtrs_operation& operation, CallPlan plan);
   /// The same on the control connection, behind what was submitted there before.
   int submit_control(rtrs_operation& operation, CallPlan plan);
   /// Errors: ENOENT.
   int cancel(rtrs_operation& operation);
-  /// The door is shut: operations under way end with ECANCELED soon.
+  /// The gate is closed: operations under way end with ECANCELED soon.
   void end_all() const { wake_.wake(); }
   /// Readable while next() returns something else than 0.
   int descriptor() const { return done_signal_.descriptor(); }
-  /// -1: the door is shut, and none is left.
+  /// -1: the gate is closed, and none is left.
   int next(rtrs_operation** operations, int count);
 
   /// The caller is inside rtrs_operation::done.
@@ -79,7 +79,7 @@ class Submissions {
 
   Client& client_;
   CallSlots& slots_;
-  const Door& door_;
+  const Gate& gate_;
   std::mutex loop_mutex_;  ///< guards loop_, but for the sleep in poll(2)
   std::unique_ptr<LaneLoop> loop_;
   std::vector<pollfd> descriptors_;  ///< of has_unsent()
@@ -95,7 +95,7 @@ class Submissions {
   std::vector<Job*> idle_;
   rtrs_operation* done_head_ = nullptr;  ///< linked by private_data
   rtrs_operation* done_tail_ = nullptr;
-  bool over_ = false;  ///< the door is shut, and every operation has been told of
+  bool over_ = false;  ///< the gate is closed, and every operation has been told of
 
   std::thread thread_;
 };

@@ -24,8 +24,8 @@ namespace tls {
 class KeyStore;
 }
 
-/// A client at the door: its connect request has been read, and it waits for the answer. Destroyed
-/// without one, it is turned away.
+/// A client that has not come in yet: its connect request is read, and it waits for the answer.
+/// Destroyed without one, it is turned away.
 ///
 /// Threads: reject() where it came in; open() and accept() on the reactor of its session.
 class Incoming {
@@ -58,7 +58,7 @@ inline Failure broke_while_accepted(int error) {
 }
 
 /// Whether clients of a listener come with TLS.
-struct TlsDoor {
+struct ListenerTls {
   TlsMode mode = TlsMode::off;
   std::shared_ptr<tls::KeyStore> keys;  ///< unless it is off
   /// Where public-key work is done, so that it holds up no reactor.
@@ -88,7 +88,7 @@ struct AcceptorOptions {
   bool header_digest = true;
   bool data_digest = true;
   bool need_keys = false;  ///< over RDMA: reserve_keys() of every connection must succeed
-  TlsDoor tls;
+  ListenerTls tls;
   Log log;
   const OptionWords* words = &kProgramWords;
 };

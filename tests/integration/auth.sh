@@ -137,7 +137,7 @@ attacks() {
 }
 it_plugin "replays, changed records, reflections and other users' keys are refused" attacks
 
-# 64 may wait at the door. All come before anybody has said a byte.
+# 64 may wait to come in. All come before anybody has said a byte.
 crowd() {
   keys host1
   start_proving '*' --handshake-timeout 5min
@@ -174,7 +174,7 @@ END
   attach_to "$(proven host1@ host1.psk)"
   nbdinfo --size "$uri"
 }
-it_plugin "a host that fills the door pushes only itself out" crowd
+it_plugin "a host that takes all places pushes only itself out" crowd
 
 withdrawn() {
   keys host1 host2

@@ -317,7 +317,7 @@ others_sessions() {
 }
 it "a user with a good certificate gets into no session of another one" others_sessions
 
-# ---- Many at the door ------------------------------------------------------------------------------
+# ---- Many that wait --------------------------------------------------------------------------------
 
 timeout=2s
 [[ -z ${FULL:-} ]] || timeout=10s # the default

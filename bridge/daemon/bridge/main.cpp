@@ -25,7 +25,7 @@
 #include "bridge/daemon/bridge/status.hpp"
 #include "bridge/daemon/logging.hpp"
 #include "bridge/daemon/metrics_common.hpp"
-#include "bridge/daemon/metrics_door.hpp"
+#include "bridge/daemon/metrics_server.hpp"
 #include "bridge/daemon/notify.hpp"
 #include "bridge/daemon/process.hpp"
 #include "bridge/daemon/shutdown.hpp"
@@ -229,12 +229,12 @@ int serve(const BridgeOptions& options) {
                     .tls = *std::move(tls),
                     .log = log_function()}};
   const BridgeMetrics metrics{options.client, connections, front, options.tls_keys.certificates};
-  MetricsDoorPtr door;
+  MetricsServerPtr metrics_server;
   std::optional<LateOpening> late_metrics;
   late_metrics.emplace(
       [&] {
-        return open_metrics_door(
-            options.metrics, [&] { return metrics.page(); }, door);
+        return open_metrics_server(
+            options.metrics, [&] { return metrics.page(); }, metrics_server);
       },
       log_function());
   auto all = with_late(with_listeners(client_commands(options.client, connections), listeners),
@@ -270,7 +270,7 @@ int serve(const BridgeOptions& options) {
     removed(options.client.control);
   }
   late_metrics.reset();
-  door.reset();
+  metrics_server.reset();
   listeners.end();
   if (*disk) end_disk(**disk, *options.kernel);
   front.stop(kDrain);

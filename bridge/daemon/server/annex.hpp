@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Doors for what rnbd-server does beyond plain block I/O. Each annex has a folder of its own, and a
-// line in annexes.cpp.
+// Interfaces for what rnbd-server does beyond plain block I/O. Each annex has a folder of its own,
+// and a line in annexes.cpp.
 #pragma once
 
 #include <cstdint>

@@ -22,7 +22,7 @@
 #include "bridge/control/unix_socket.hpp"
 #include "bridge/daemon/logging.hpp"
 #include "bridge/daemon/metrics_common.hpp"
-#include "bridge/daemon/metrics_door.hpp"
+#include "bridge/daemon/metrics_server.hpp"
 #include "bridge/daemon/notify.hpp"
 #include "bridge/daemon/process.hpp"
 #include "bridge/daemon/server/annex.hpp"
@@ -443,12 +443,12 @@ int serve(const Invocation& invocation, ExportCatalogue& catalogue, const State&
   reloader.emplace(invocation, Reloader::Serving{catalogue, handler, *server, tell_manager});
   const ServerMetrics metrics{*server, catalogue, *meters, settings.queue_depth,
                               settings.tls_keys.certificates};
-  MetricsDoorPtr door;
+  MetricsServerPtr metrics_server;
   std::optional<LateOpening> late_metrics;
   late_metrics.emplace(
       [&] {
-        return open_metrics_door(
-            settings.metrics, [&] { return metrics.page(); }, door);
+        return open_metrics_server(
+            settings.metrics, [&] { return metrics.page(); }, metrics_server);
       },
       log_function());
   const ControlCommands commands = control_commands(*server, catalogue, handler, *meters, *reloader,
@@ -477,7 +477,7 @@ int serve(const Invocation& invocation, ExportCatalogue& catalogue, const State&
   late_control.reset();
   control.reset();
   late_metrics.reset();
-  door.reset();
+  metrics_server.reset();
   reloader.reset();
   stop(std::move(server), handler, catalogue, pool);
   return wrong.empty() ? 0 : 1;

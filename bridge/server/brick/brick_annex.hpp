@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The door of bricks: clients map their blocks, and read and write them one-sided.
+// The annex of bricks: clients map their blocks, and read and write them one-sided.
 #pragma once
 
 #include <memory>

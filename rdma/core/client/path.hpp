@@ -81,7 +81,7 @@ class ClientPath final : public QueuePairHandler {
   /// True: the answer is also from a holder of our key, where that has to be proven.
   bool believed() const { return answered() && proofs_.first_proven(); }
   /// The server had let it in. If its connections end now the server has told no reason: others may
-  /// have needed its place at the door.
+  /// have needed its place among those that wait to come in.
   bool turned_away() const;
   /// The server was asked to make the session if it does not know it.
   bool may_begin() const { return options_.first_connection; }

@@ -24,8 +24,9 @@ wire::Uuid random_uuid(const Random& random) {
 /// Before the next attempt. Doubles, and is cut at random, so that the clients of a server do not
 /// all come back at once.
 ///
-/// At a server with few places at its door they would make room for one another for ever, if each
-/// were back before the others have shaken hands. So one that is turned away again waits longer.
+/// At a server with few places for handshakes they would make room for one another for ever, if
+/// each were back before the others have shaken hands. So one that is turned away again waits
+/// longer.
 Duration pause_after(unsigned failures, unsigned turned_away, const ClientSessionOptions& options,
                      const Random& random) {
   constexpr Duration kLongestHandshake =

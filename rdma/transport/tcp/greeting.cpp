@@ -77,14 +77,14 @@ asio::awaitable<tl::expected<void, Refusal>> await_client_hello(AsioSocket& sock
   co_return tl::expected<void, Refusal>{};
 }
 
-asio::awaitable<tl::expected<std::unique_ptr<tls::Session>, Refusal>> secure(AsioSocket& socket,
-                                                                             const TlsDoor& door) {
+asio::awaitable<tl::expected<std::unique_ptr<tls::Session>, Refusal>> secure(
+    AsioSocket& socket, const ListenerTls& listener) {
   auto session = tls::Session::create(
-      {.credentials = door.keys->current(), .server_name = "", .protocol = kTlsProtocol});
+      {.credentials = listener.keys->current(), .server_name = "", .protocol = kTlsProtocol});
   if (!session) {
     co_return tl::unexpected(Refusal{LogLevel::error, session.error().text});
   }
-  const auto done = co_await shake_hands(socket, **session, door.workers);
+  const auto done = co_await shake_hands(socket, **session, listener.workers);
   if (done) co_return std::move(*session);
   const Failure& why = done.error();
   const bool left = why.error == ECONNRESET || why.error == ECANCELED;

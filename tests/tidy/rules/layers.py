@@ -16,47 +16,47 @@ PURE = {
     "nettle/hmac.h", "nettle/memops.h", "nettle/sha2.h",
 }
 
-# The public doors (rdma/client.hpp, ...) are interfaces that rdma/transport implements, so they
+# The headers of rdma/ (rdma/client.hpp, ...) are interfaces that rdma/transport implements, so they
 # lie below it.
-DOORS = ["rdma/client.hpp", "rdma/memory_path.hpp", "rdma/server.hpp", "rdma/log.hpp", "rdma/complaint_log.hpp",
+ROOTS = ["rdma/client.hpp", "rdma/memory_path.hpp", "rdma/server.hpp", "rdma/log.hpp", "rdma/complaint_log.hpp",
          "rdma/audit_line.hpp", "rdma/printable.hpp", "rdma/client_log.hpp", "rdma/duration.hpp", "rdma/descriptor_reserve.hpp",
          "rdma/failure.hpp",
          "rdma/host_name.hpp", "rdma/line_limit.hpp", "rdma/log_about.hpp", "rdma/mailbox.hpp", "rdma/memlock.hpp", "rdma/network.hpp", "rdma/owned_fd.hpp", "rdma/path_address.hpp", "rdma/path_list.hpp",
          "rdma/server_id.hpp",
          "rdma/tls.hpp"]
 CORE = ["rdma/core/", "rdma/wire/"]
-RTRS = DOORS + CORE + ["rdma/transport/reactor.hpp"]
+RTRS = ROOTS + CORE + ["rdma/transport/reactor.hpp"]
 
-# Folder -> what its files may include besides the folder itself (the doors: not rdma/ as a whole).
+# Folder -> what its files may include besides the folder itself (ROOTS: not rdma/ as a whole).
 # The longest match counts. FOLDER/* stands for the files of a folder without its subfolders.
 MAY_INCLUDE = {
     "rdma/wire/": [],
     "rdma/core/": ["rdma/wire/"],
-    "rdma/": DOORS + CORE,
-    "rdma/transport/": DOORS + CORE,
-    "rdma/library/": DOORS + CORE + ["rdma/transport/reactor.hpp"],
+    "rdma/": ROOTS + CORE,
+    "rdma/transport/": ROOTS + CORE,
+    "rdma/library/": ROOTS + CORE + ["rdma/transport/reactor.hpp"],
     "bridge/protocol/": ["rdma/wire/", "rdma/printable.hpp"],
-    "bridge/backend/": DOORS + ["bridge/protocol/closest.hpp", "bridge/protocol/printable.hpp",
+    "bridge/backend/": ROOTS + ["bridge/protocol/closest.hpp", "bridge/protocol/printable.hpp",
                                 "rdma/core/time.hpp", "rdma/transport/reactor.hpp",
                                 "rdma/transport/readiness.hpp"],
-    "bridge/control/": DOORS,
+    "bridge/control/": ROOTS,
     "bridge/metrics/": ["rdma/printable.hpp"],
     "bridge/client/": RTRS + ["bridge/protocol/", "bridge/control/", "bridge/metrics/exposition.hpp"],
     "bridge/library/": RTRS + ["bridge/client/", "bridge/protocol/", "rdma/library/"],
     "bridge/nbd/": RTRS + ["bridge/client/", "bridge/metrics/", "bridge/protocol/",
                            "bridge/control/unix_socket.hpp",
                            "rdma/transport/tls/", "rdma/transport/tcp/stream.hpp"],
-    "bridge/kernel/": DOORS + ["bridge/client/", "bridge/nbd/", "bridge/protocol/"],
+    "bridge/kernel/": ROOTS + ["bridge/client/", "bridge/nbd/", "bridge/protocol/"],
     "bridge/server/": RTRS + ["bridge/metrics/", "bridge/protocol/", "bridge/backend/"],
-    "bridge/daemon/": DOORS + ["bridge/daemon/*", "bridge/client/", "bridge/control/", "bridge/metrics/",
+    "bridge/daemon/": ROOTS + ["bridge/daemon/*", "bridge/client/", "bridge/control/", "bridge/metrics/",
                                "bridge/protocol/"],
     "bridge/daemon/server/": RTRS + ["bridge/daemon/*", "bridge/backend/", "bridge/client/",
                                      "bridge/control/", "bridge/metrics/", "bridge/nbd/call_pool.hpp",
                                      "bridge/protocol/", "bridge/server/", "rdma/transport/tls/"],
-    "bridge/daemon/bridge/": DOORS + ["bridge/daemon/*", "bridge/client/", "bridge/control/",
+    "bridge/daemon/bridge/": ROOTS + ["bridge/daemon/*", "bridge/client/", "bridge/control/",
                                       "bridge/kernel/", "bridge/metrics/", "bridge/nbd/",
                                       "bridge/protocol/", "rdma/transport/tls/"],
-    "bridge/ctl/": DOORS + ["bridge/daemon/*", "bridge/backend/specification.hpp", "bridge/client/",
+    "bridge/ctl/": ROOTS + ["bridge/daemon/*", "bridge/backend/specification.hpp", "bridge/client/",
                             "bridge/control/", "bridge/kernel/", "bridge/protocol/",
                             "rdma/transport/tls/"],
     "nbdkit-plugin/": RTRS + ["bridge/client/", "bridge/control/", "bridge/protocol/"],

@@ -120,7 +120,7 @@ TEST_CASE("a user cannot end an idle session of another by taking its name") {
   CHECK(enter_as(3, "host1").second.ends == first.session);
 }
 
-TEST_CASE("admission: a host that fills the door makes room itself, and pushes nobody else out") {
+TEST_CASE("admission: a host that fills all places makes room itself, and pushes nobody else out") {
   AdmissionLimits few = limits();
   few.max_half_open = 4;
   Admission admission{few};

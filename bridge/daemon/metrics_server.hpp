@@ -15,25 +15,25 @@ namespace rnbd {
 /// garbage, sends no request for 5 s, or does not accept the answer within 10 s. There are at most
 /// 16 clients at a time; a new one replaces the oldest.
 ///
-/// Threads: the page is made on the thread of the door, one at a time.
-class MetricsDoor {
+/// Threads: the page is made on the thread of this server, one at a time.
+class MetricsServer {
  public:
   using Page = std::function<std::string()>;
 
   /// Errors: a sentence that names the address and the cure.
-  static tl::expected<std::unique_ptr<MetricsDoor>, std::string> open(const MetricsAddress& address,
-                                                                      Page page);
+  static tl::expected<std::unique_ptr<MetricsServer>, std::string> open(
+      const MetricsAddress& address, Page page);
   /// Waits for a page in progress.
-  ~MetricsDoor();
-  MetricsDoor(const MetricsDoor&) = delete;
-  MetricsDoor& operator=(const MetricsDoor&) = delete;
+  ~MetricsServer();
+  MetricsServer(const MetricsServer&) = delete;
+  MetricsServer& operator=(const MetricsServer&) = delete;
 
   /// "127.0.0.1:9234", with the real port.
   const std::string& address() const;
 
  private:
   class Server;
-  explicit MetricsDoor(std::unique_ptr<Server> server);
+  explicit MetricsServer(std::unique_ptr<Server> server);
 
   std::unique_ptr<Server> server_;
 };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "bridge/daemon/metrics_door.hpp"
+#include "bridge/daemon/metrics_server.hpp"
 
 #include <netdb.h>
 #include <pthread.h>
@@ -75,7 +75,7 @@ std::string_view take_word(std::string_view& line) {
   return word;
 }
 
-std::string answer_to(std::string_view request, const MetricsDoor::Page& page) {
+std::string answer_to(std::string_view request, const MetricsServer::Page& page) {
   std::string_view line = request.substr(0, std::min(request.find('\n'), request.size()));
   if (line.ends_with('\r')) line.remove_suffix(1);
   const std::string_view method = take_word(line);
@@ -140,7 +140,7 @@ asio::ip::tcp protocol_of(int fd) {
 
 }  // namespace
 
-class MetricsDoor::Server {
+class MetricsServer::Server {
  public:
   Server(int fd, Page page) : page_{std::move(page)}, acceptor_{io_, protocol_of(fd), fd} {
     address_ = text_of(acceptor_.local_endpoint());
@@ -230,7 +230,7 @@ class MetricsDoor::Server {
   std::thread thread_;
 };
 
-tl::expected<std::unique_ptr<MetricsDoor>, std::string> MetricsDoor::open(
+tl::expected<std::unique_ptr<MetricsServer>, std::string> MetricsServer::open(
     const MetricsAddress& address, Page page) {
   const auto fd = listen_at(address);
   if (!fd) {
@@ -238,12 +238,12 @@ tl::expected<std::unique_ptr<MetricsDoor>, std::string> MetricsDoor::open(
                           std::to_string(address.port) + ": " + fd.error() +
                           "; name another address with --metrics");
   }
-  return std::unique_ptr<MetricsDoor>{
-      new MetricsDoor{std::make_unique<Server>(*fd, std::move(page))}};
+  return std::unique_ptr<MetricsServer>{
+      new MetricsServer{std::make_unique<Server>(*fd, std::move(page))}};
 }
 
-MetricsDoor::MetricsDoor(std::unique_ptr<Server> server) : server_{std::move(server)} {}
-MetricsDoor::~MetricsDoor() = default;
-const std::string& MetricsDoor::address() const { return server_->address(); }
+MetricsServer::MetricsServer(std::unique_ptr<Server> server) : server_{std::move(server)} {}
+MetricsServer::~MetricsServer() = default;
+const std::string& MetricsServer::address() const { return server_->address(); }
 
 }  // namespace rnbd
