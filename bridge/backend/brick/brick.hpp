@@ -216,7 +216,7 @@ class Brick {
     Ticket ticket = 0;
     bool whole = false;
   };
-  struct Told {
+  struct PastAnswer {
     Ticket running = 0;
     int error = 0;
     std::uint64_t generation = 0;
@@ -244,7 +244,7 @@ class Brick {
   bool shows(Listing what, Session session, const Entry& entry) const;
 
   // brick_maps.cpp
-  bool told(Ticket ticket, const MapOrder& order);
+  bool answered_before(Ticket ticket, const MapOrder& order);
   int may_map(const MapOrder& order) const;
   int may_map_one(const Entry& entry, const MapOrder& order) const;
   std::uint64_t maps_of(Session session) const;
@@ -285,7 +285,7 @@ class Brick {
   std::set<std::pair<std::uint64_t, Block>> by_use_;  ///< those in memory
   std::map<std::uint64_t, Map> maps_;
   std::map<Path, Session> paths_;
-  std::map<Session, std::map<std::uint32_t, Told>> told_;
+  std::map<Session, std::map<std::uint32_t, PastAnswer>> past_answers_;
   std::map<Session, std::uint32_t> settled_;
   std::map<Ticket, Operation> operations_;
   std::deque<Ticket> waiting_;  ///< for memory

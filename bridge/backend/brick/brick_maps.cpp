@@ -10,7 +10,7 @@ namespace rnbd::brick {
 namespace {
 
 /// Answers of MAPs that a client has not settled.
-constexpr std::size_t kMaxTold = 4096;
+constexpr std::size_t kMaxPastAnswers = 4096;
 
 /// True if two maps may exist at the same time.
 bool agree(std::uint32_t one, std::uint32_t other) {
@@ -24,10 +24,10 @@ bool agree(std::uint32_t one, std::uint32_t other) {
 }  // namespace
 
 /// The client has repeated a question. True when the answer is all that it needs.
-bool Brick::told(Ticket ticket, const MapOrder& order) {
+bool Brick::answered_before(Ticket ticket, const MapOrder& order) {
   std::uint32_t& settled = settled_[order.session];
   settled = std::max(settled, order.settled);
-  auto& answers = told_[order.session];
+  auto& answers = past_answers_[order.session];
   answers.erase(answers.begin(), answers.lower_bound(settled));
   if (order.number < settled) {
     host_.answer(ticket, Reply{.error = ECANCELED});
@@ -35,14 +35,14 @@ bool Brick::told(Ticket ticket, const MapOrder& order) {
   }
   const auto found = answers.find(order.number);
   if (found == answers.end()) return false;
-  const Told& told = found->second;
-  if (told.running != 0) {
-    operations_.at(told.running).again.push_back(ticket);
+  const PastAnswer& known = found->second;
+  if (known.running != 0) {
+    operations_.at(known.running).again.push_back(ticket);
     return true;
   }
-  Reply reply{.error = told.error};
-  if (told.error == 0) reply.maps = views(told.generation);
-  if (told.error == 0 && reply.maps.size() != told.count) reply = Reply{.error = ECANCELED};
+  Reply reply{.error = known.error};
+  if (known.error == 0) reply.maps = views(known.generation);
+  if (known.error == 0 && reply.maps.size() != known.count) reply = Reply{.error = ECANCELED};
   host_.answer(ticket, reply);
   return true;
 }
@@ -80,11 +80,11 @@ std::uint64_t Brick::maps_of(Session session) const {
 }
 
 void Brick::map(Ticket ticket, const MapOrder& order) {
-  if (told(ticket, order)) return;
-  auto& answers = told_[order.session];
+  if (answered_before(ticket, order)) return;
+  auto& answers = past_answers_[order.session];
   // Nothing is remembered of it, so it may be asked again when others are settled.
-  if (answers.size() >= kMaxTold) return host_.answer(ticket, Reply{.error = EMFILE});
-  Told& answer = answers[order.number];
+  if (answers.size() >= kMaxPastAnswers) return host_.answer(ticket, Reply{.error = EMFILE});
+  PastAnswer& answer = answers[order.number];
   if (const int error = may_map(order); error != 0) {
     answer = {.error = error};
     return host_.answer(ticket, Reply{.error = error});
@@ -152,7 +152,7 @@ void Brick::answer_map(Ticket ticket, Operation& operation) {
   let_go(operation);
   const std::vector<Ticket> again = operation.again;
   const MapOrder order = operation.order;
-  if (const auto answers = told_.find(order.session); answers != told_.end()) {
+  if (const auto answers = past_answers_.find(order.session); answers != past_answers_.end()) {
     const auto told = answers->second.find(order.number);
     if (told != answers->second.end())
       told->second = {0, reply.error, operation.generation, order.count};
@@ -261,7 +261,7 @@ void Brick::session_gone(Session session) {
   for (const auto& [path, owner] : paths_)
     if (owner == session) paths.push_back(path);
   for (const Path path : paths) path_gone(path);
-  told_.erase(session);
+  past_answers_.erase(session);
   settled_.erase(session);
 }
 

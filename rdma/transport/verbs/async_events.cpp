@@ -58,7 +58,7 @@ void AsyncEvents::remove(const ibv_qp* queue_pair) {
   const std::lock_guard lock{mutex_};
   const auto found = subjects_.find(queue_pair);
   if (found == subjects_.end()) return;
-  const Told gone = found->second;
+  const Entry gone = found->second;
   subjects_.erase(found);
   if (gone.signal >= 0) ::close(gone.signal);
   if (reader_ != queue_pair) return;
@@ -163,14 +163,14 @@ void AsyncEvents::handle_device(const ibv_async_event& event) {
   }
 }
 
-void AsyncEvents::give_up(Told& told, const char* why) {
+void AsyncEvents::give_up(Entry& entry, const char* why) {
   const char* nothing = nullptr;
-  if (!told.subject.trouble->compare_exchange_strong(nothing, why)) return;
+  if (!entry.subject.trouble->compare_exchange_strong(nothing, why)) return;
   // If it cannot be woken, it finds out when it looks for something else.
-  told.signal = eventfd(/*initval=*/1, EFD_CLOEXEC | EFD_NONBLOCK);
-  if (told.signal < 0) return;
-  epoll_event event{.events = EPOLLIN, .data = {.fd = told.signal}};
-  epoll_ctl(told.subject.events, EPOLL_CTL_ADD, told.signal, &event);
+  entry.signal = eventfd(/*initval=*/1, EFD_CLOEXEC | EFD_NONBLOCK);
+  if (entry.signal < 0) return;
+  epoll_event event{.events = EPOLLIN, .data = {.fd = entry.signal}};
+  epoll_ctl(entry.subject.events, EPOLL_CTL_ADD, entry.signal, &event);
 }
 
 void AsyncEvents::give_up_all(const char* why) {

@@ -56,7 +56,7 @@ class AsyncEvents {
   void read();
 
  private:
-  struct Told {
+  struct Entry {
     Subject subject;
     int signal = -1;  ///< always ready, where there is trouble
   };
@@ -67,15 +67,15 @@ class AsyncEvents {
   void handle_queue_pair(const ibv_async_event& event);
   void handle_completions(const ibv_cq* completions);
   void handle_device(const ibv_async_event& event);
-  static void give_up(Told& told, const char* why);
+  static void give_up(Entry& entry, const char* why);
   void give_up_all(const char* why);
   void say(LogLevel level, const std::string& text) const;
 
   ibv_context* const device_;
   std::mutex mutex_;
-  std::map<const ibv_qp*, Told> subjects_;  ///< guarded by mutex_
-  const ibv_qp* reader_ = nullptr;          ///< guarded by mutex_
-  std::map<const void*, Log> logs_;         ///< guarded by mutex_
+  std::map<const ibv_qp*, Entry> subjects_;  ///< guarded by mutex_
+  const ibv_qp* reader_ = nullptr;           ///< guarded by mutex_
+  std::map<const void*, Log> logs_;          ///< guarded by mutex_
 };
 
 }  // namespace rtrs::verbs
