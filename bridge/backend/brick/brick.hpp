@@ -48,7 +48,7 @@ struct StoreJob {
 };
 
 /// A map to be made, and the memory that it is for.
-struct Exposure {
+struct NewMap {
   std::uint64_t map = 0;
   Path path = 0;
   Block block = 0;
@@ -77,7 +77,7 @@ class BrickHost {
   /// True: requests have written to the block since its last store.
   virtual bool dirty(Slot slot) const = 0;
   /// Then exposed().
-  virtual void expose(const Exposure& exposure) = 0;
+  virtual void expose(const NewMap& wanted) = 0;
   /// Ends the key; then retired().
   virtual void retire(std::uint64_t map) = 0;
   /// Asks a session to give maps back. LIST tells it which ones.

@@ -161,9 +161,9 @@ void BrickWorker::remove_session(Session session) {
   brick_->session_gone(session);
 }
 
-void BrickWorker::expose(const Exposure& exposure) {
-  const std::uint64_t map = exposure.map;
-  const auto path = paths_.find(exposure.path);
+void BrickWorker::expose(const NewMap& wanted) {
+  const std::uint64_t map = wanted.map;
+  const auto path = paths_.find(wanted.path);
   if (path == paths_.end()) return run([map](Brick& brick) { brick.exposed(map, 0, 0, ENOTCONN); });
   keys_[map].exposure = path->second;
   const auto done = [this, map](int error, std::uint32_t key, std::uint64_t address) {
@@ -175,7 +175,7 @@ void BrickWorker::expose(const Exposure& exposure) {
       brick.exposed(map, key, address, error);
     });
   };
-  path->second->expose({memory().at(exposure.slot), kBlockSize}, exposure.rights, done);
+  path->second->expose({memory().at(wanted.slot), kBlockSize}, wanted.rights, done);
 }
 
 void BrickWorker::retire(std::uint64_t map) {

@@ -66,7 +66,7 @@ class BrickWorker final : public BrickService, public BrickHost {
   void open(Block block, Slot slot) override { memory().open(block, slot); }
   bool close(Block block) override { return memory().close(block); }
   bool dirty(Slot slot) const override { return files_.memory->dirty(slot); }
-  void expose(const Exposure& exposure) override;
+  void expose(const NewMap& wanted) override;
   void retire(std::uint64_t map) override;
   void recall(Session session) override;
   void kill(Path path) override;

@@ -162,17 +162,17 @@ void BrickWorld::unpin(brick::Block block) {
   later([this, block] { brick_->released(block); });
 }
 
-void BrickWorld::expose(const brick::Exposure& exposure) {
-  say("expose block " + std::to_string(exposure.block) + " as " + std::to_string(exposure.map));
-  later([this, exposure] {
+void BrickWorld::expose(const brick::NewMap& wanted) {
+  say("expose block " + std::to_string(wanted.block) + " as " + std::to_string(wanted.map));
+  later([this, wanted] {
     SimKey key;
-    key.block = exposure.block;
-    key.session = sessions_.at(exposure.path);
-    key.slot = exposure.slot;
-    key.path = exposure.path;
-    key.rights = exposure.rights;
-    keys_[exposure.map] = key;
-    brick_->exposed(exposure.map, static_cast<std::uint32_t>(exposure.map), exposure.map, 0);
+    key.block = wanted.block;
+    key.session = sessions_.at(wanted.path);
+    key.slot = wanted.slot;
+    key.path = wanted.path;
+    key.rights = wanted.rights;
+    keys_[wanted.map] = key;
+    brick_->exposed(wanted.map, static_cast<std::uint32_t>(wanted.map), wanted.map, 0);
   });
 }
 

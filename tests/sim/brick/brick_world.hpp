@@ -93,7 +93,7 @@ class BrickWorld final : public brick::BrickHost {
   }
   bool close(brick::Block block) override;
   bool dirty(brick::Slot slot) const override { return dirty_[slot] != 0; }
-  void expose(const brick::Exposure& exposure) override;
+  void expose(const brick::NewMap& wanted) override;
   void retire(std::uint64_t map) override;
   void recall(brick::Session session) override;
   void kill(brick::Path path) override;

@@ -97,9 +97,9 @@ void MemoryBrick::load(brick::Slot slot, brick::Place, std::uint64_t job) {
   surroundings_.later([this, job] { brick_->loaded(job, 0); });
 }
 
-void MemoryBrick::expose(const brick::Exposure& exposure) {
-  const std::uint64_t map = exposure.map;
-  const auto path = paths_.find(exposure.path);
+void MemoryBrick::expose(const brick::NewMap& wanted) {
+  const std::uint64_t map = wanted.map;
+  const auto path = paths_.find(wanted.path);
   if (path == paths_.end())
     return run([map](brick::Brick& brick) { brick.exposed(map, 0, 0, ENOTCONN); });
   keys_[map].exposure = path->second;
@@ -111,7 +111,7 @@ void MemoryBrick::expose(const brick::Exposure& exposure) {
       brick.exposed(map, key, address, error);
     });
   };
-  path->second->expose({memory_->at(exposure.slot), brick::kBlockSize}, exposure.rights, done);
+  path->second->expose({memory_->at(wanted.slot), brick::kBlockSize}, wanted.rights, done);
 }
 
 void MemoryBrick::retire(std::uint64_t map) {

@@ -59,7 +59,7 @@ class MemoryBrick final : public brick::BrickService, public brick::BrickHost {
   void open(brick::Block, brick::Slot) override {}
   bool close(brick::Block) override { return true; }
   bool dirty(brick::Slot) const override { return false; }
-  void expose(const brick::Exposure& exposure) override;
+  void expose(const brick::NewMap& wanted) override;
   void retire(std::uint64_t map) override;
   void recall(brick::Session session) override;
   void kill(brick::Path path) override;

@@ -52,10 +52,10 @@ void PassiveWorld::load(brick::Slot slot, brick::Place place, std::uint64_t job)
   });
 }
 
-void PassiveWorld::expose(const brick::Exposure& exposure) {
-  later([this, exposure] {
-    keys_[exposure.map] = {.slot = exposure.slot, .path = exposure.path, .rights = exposure.rights};
-    brick_->exposed(exposure.map, static_cast<std::uint32_t>(exposure.map), exposure.map, 0);
+void PassiveWorld::expose(const brick::NewMap& wanted) {
+  later([this, wanted] {
+    keys_[wanted.map] = {.slot = wanted.slot, .path = wanted.path, .rights = wanted.rights};
+    brick_->exposed(wanted.map, static_cast<std::uint32_t>(wanted.map), wanted.map, 0);
   });
 }
 

@@ -75,7 +75,7 @@ class PassiveWorld final : public brick::BrickHost {
   void open(brick::Block, brick::Slot) override {}
   bool close(brick::Block) override { return true; }
   bool dirty(brick::Slot slot) const override { return dirty_[slot] != 0; }
-  void expose(const brick::Exposure& exposure) override;
+  void expose(const brick::NewMap& wanted) override;
   void retire(std::uint64_t map) override;
   void recall(brick::Session session) override;
   void kill(brick::Path path) override;
