@@ -82,7 +82,7 @@ int on_can_multi_conn(void* handle) {
 
 /// nbdkit 1.32 aborts when the replies of two threads to a client that has gone fail at the same
 /// time; after the first failure it sends no more. So those that gave up go back one by one.
-void leave_in_single_file() {
+void return_one_by_one() {
   constexpr std::chrono::milliseconds kTimeToFail{5};
   static std::mutex single_file;
   const std::lock_guard lock{single_file};
@@ -100,7 +100,7 @@ int request(const char* what, uint64_t offset, uint64_t count, Body body) noexce
                    error == 0 ? "done" : describe_error(error));
     }
     if (error == 0) return 0;
-    if (error == EINTR) leave_in_single_file();
+    if (error == EINTR) return_one_by_one();
     if (error == EINTR || error == EOPNOTSUPP) {  // nbdkit has said why; an answer, not a failure
       nbdkit_set_error(errno_for_nbd(error));
     } else {

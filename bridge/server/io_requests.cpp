@@ -112,14 +112,14 @@ void IoRequests::io(rtrs::ServerRequest& request, Turn turn) {
   if (waits) return;
   const IoPlan plan = plan_io(*message, request.is_read, request.data.size(), device->geometry(),
                               {may_write(*device), facts_.extensions, device->guarded});
-  if (plan.unknown_flags != 0) tell_unknown_flags(*device, plan);
+  if (plan.unknown_flags != 0) report_unknown_flags(*device, plan);
   if (plan.error != 0) return finish(request, device->refusal(plan.error));
   submit(take_context(request, *device, plan));
 }
 
-/// Newer clients send such flags with request after request, so only the first is told of.
-void IoRequests::tell_unknown_flags(const Device& device, const IoPlan& plan) {
-  if (std::exchange(told_unknown_flags_, true)) return;
+/// Newer clients send such flags with request after request, so only the first is logged.
+void IoRequests::report_unknown_flags(const Device& device, const IoPlan& plan) {
+  if (std::exchange(reported_unknown_flags_, true)) return;
   std::ostringstream flags;
   flags << std::hex << std::showbase << plan.unknown_flags;
   log_.say(rtrs::LogLevel::info, "flags_unknown", device.name,

@@ -67,7 +67,7 @@ class IoRequests {
   void submit(IoContext& io);
   static void on_step_done(BackendRequest& backend, int error);
   void complete(IoContext& io, int error);
-  void tell_unknown_flags(const Device& device, const IoPlan& plan);
+  void report_unknown_flags(const Device& device, const IoPlan& plan);
   void report(Device& device, const IoPlan& plan, int error);
   void add_contexts();
 
@@ -95,7 +95,7 @@ class IoRequests {
   ThrottleFlow flow_;                   ///< in throttle_
   std::vector<std::unique_ptr<IoContext[]>> context_blocks_;
   IoContext* free_contexts_ = nullptr;
-  bool told_unknown_flags_ = false;
+  bool reported_unknown_flags_ = false;
 };
 
 }  // namespace rnbd

@@ -102,10 +102,10 @@ Heartbeat::Verdict ServerPath::on_tick(Instant now) {
 
 void ServerPath::set_access(wire::PathAccess access) {
   notices_.set_access(access);
-  tell_access();
+  send_access();
 }
 
-void ServerPath::tell_access() {
+void ServerPath::send_access() {
   if (is_memory() || !session_.options().tells_access() || state_ != ServerPathState::connected)
     return;
   if (const auto notice = notices_.next_access()) {
@@ -117,8 +117,8 @@ bool ServerPath::may_recall() const {
   return !is_memory() && state_ == ServerPathState::connected && !notices_.recall_unanswered();
 }
 
-void ServerPath::tell_recall(std::uint32_t count) {
-  connections_[0].queue_pair->write_with_immediate({}, {}, {}, notices_.tell_recall(count));
+void ServerPath::send_recall(std::uint32_t count) {
+  connections_[0].queue_pair->write_with_immediate({}, {}, {}, notices_.send_recall(count));
 }
 
 void ServerPath::close() {
@@ -193,7 +193,7 @@ Complaint ServerPath::Connection::on_write_with_immediate(std::uint32_t immediat
     case wire::ImmediateType::access:
       if (cid != 0 || !path->session_.options().tells_access()) return nullptr;
       if (const Complaint wrong = path->notices_.on_access_acknowledged(immediate)) return wrong;
-      path->tell_access();  // it may have changed meanwhile
+      path->send_access();  // it may have changed meanwhile
       return nullptr;
     case wire::ImmediateType::recall:
       if (cid != 0 || !path->session_.options().has_memory_paths()) return nullptr;
@@ -295,8 +295,8 @@ Complaint ServerPath::serve(const std::string& name) {
   owner_.on_connected();
   session_.handler_.on_paths_changed(session_);
   connections_[0].queue_pair->send(wire::encode_info_response(expose_chunks()));
-  tell_access();  // it may have changed since the path was accepted
-  session_.tell_recall();
+  send_access();  // it may have changed since the path was accepted
+  session_.send_recall();
   return nullptr;
 }
 

@@ -166,10 +166,10 @@ class ServerPath {
   std::vector<wire::Descriptor> expose_chunks();
   wire::Descriptor expose_chunk(QueuePair& queue_pair, std::uint32_t buffer_id);
 
-  void tell_access();
+  void send_access();
   /// True: the path serves requests, and its client has heard each recall that was sent here.
   bool may_recall() const;
-  void tell_recall(std::uint32_t count);
+  void send_recall(std::uint32_t count);
 
   // Requests: path_requests.cpp
   [[nodiscard]] Complaint on_request(Connection& connection, std::uint32_t immediate);

@@ -46,7 +46,7 @@ class PathNotices {
 
   bool recall_unanswered() const { return recall_.has_value(); }
   /// The immediate that tells of a recall; none may be unanswered.
-  std::uint32_t tell_recall(std::uint32_t count) {
+  std::uint32_t send_recall(std::uint32_t count) {
     recall_ = count;
     return wire::recall_immediate(count);
   }

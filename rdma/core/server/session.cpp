@@ -77,7 +77,7 @@ void ServerSession::on_path_closed(ServerPath& path) {
   const bool was_connected = !path.requests_.empty();
   if (up_ && was_connected) handler_.on_paths_changed(*this);
   if (up_ && path.told_of_memory_) handler_.on_memory_path_down(*this, path.options().uuid);
-  tell_recall();
+  send_recall();
   check_gone();
 }
 
@@ -103,24 +103,24 @@ bool ServerSession::revoke(const wire::Uuid& memory_path) {
 bool ServerSession::recall() {
   if (!options_.has_memory_paths()) return false;
   ++recalls_;
-  tell_recall();
+  send_recall();
   return true;
 }
 
 /// Over one path at a time: another one is tried when that is lost.
-void ServerSession::tell_recall() {
+void ServerSession::send_recall() {
   if (recalls_heard_ == recalls_) return;
   const auto tells = [](const ServerPath* path) {
     return path->state() == ServerPathState::connected && path->notices_.recall_unanswered();
   };
   if (std::ranges::any_of(paths_, tells)) return;
   const auto free = std::ranges::find_if(paths_, &ServerPath::may_recall);
-  if (free != paths_.end()) (*free)->tell_recall(recalls_);
+  if (free != paths_.end()) (*free)->send_recall(recalls_);
 }
 
 void ServerSession::on_recall_heard(std::uint32_t count) {
   recalls_heard_ = count;
-  tell_recall();
+  send_recall();
 }
 
 /// True: some are not closed yet. The memory that they expose must not outlive the session.
@@ -305,7 +305,7 @@ void ServerSession::answer(ServerRequest& request, int error) {
     waiting = std::exchange(next.next, nullptr);
     if (next.state == State::free) continue;  // its path was closed for one before it
     if (next.state != State::following) {
-      tell(next, error);
+      answer_copy(next, error);
     } else if (judge(next, {})) {
       successor = &next;  // the others wait for this one now
     }
@@ -315,7 +315,7 @@ void ServerSession::answer(ServerRequest& request, int error) {
   check_gone();
 }
 
-void ServerSession::tell(ServerRequest& waiting, int error) {
+void ServerSession::answer_copy(ServerRequest& waiting, int error) {
   if (!must_delay(waiting, error)) return waiting.path->end(waiting, error);
   waiting.state = State::ended;
   ++executing_;

@@ -154,8 +154,8 @@ class ServerSession {
   void wait_behind(ServerSlot& slot, ServerRequest& request, ServerRequest::State as);
   void finish(ServerRequest& request, int error);
   bool must_delay(const ServerRequest& request, int error) const;
-  void tell(ServerRequest& waiting, int error);
-  void tell_recall();
+  void answer_copy(ServerRequest& waiting, int error);
+  void send_recall();
   void on_recall_heard(std::uint32_t count);
   void fence_all(const char* why, bool fault);
   bool ends_memory_paths();

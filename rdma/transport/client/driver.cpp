@@ -26,23 +26,23 @@ std::uint64_t random_bits() {
   return (std::uint64_t{random()} << 32) | random();
 }
 
-/// One thread tells another that something is done.
+/// One thread notifies another when something is done.
 class Wait {
  public:
-  void tell() {
+  void notify() {
     const std::lock_guard lock{mutex_};
-    told_ = true;
+    notified_ = true;
     changed_.notify_all();
   }
-  bool told_within(Duration time) {
+  bool wait_for(Duration time) {
     std::unique_lock lock{mutex_};
-    return changed_.wait_for(lock, time, [this] { return told_; });
+    return changed_.wait_for(lock, time, [this] { return notified_; });
   }
 
  private:
   std::mutex mutex_;
   std::condition_variable changed_;
-  bool told_ = false;
+  bool notified_ = false;
 };
 
 }  // namespace
@@ -158,9 +158,9 @@ void ClientDriver::call_on_io(const std::function<void()>& function) {
     } catch (...) {
       failure = std::current_exception();
     }
-    wait.tell();
+    wait.notify();
   });
-  while (!wait.told_within(kSlice)) {
+  while (!wait.wait_for(kSlice)) {
   }
   if (failure) std::rethrow_exception(failure);
 }
@@ -175,9 +175,9 @@ int ClientDriver::run(Operation& operation, const Interrupt& interrupt) {
 
 int ClientDriver::run_control(Operation& operation, const Interrupt& interrupt) {
   Wait wait;
-  operation.on_finish([](void* context) { static_cast<Wait*>(context)->tell(); }, &wait);
+  operation.on_finish([](void* context) { static_cast<Wait*>(context)->notify(); }, &wait);
   if (!start_control(operation)) return run(operation, interrupt);
-  while (!wait.told_within(kSlice)) {
+  while (!wait.wait_for(kSlice)) {
     if (interrupt() && cancel_control(operation)) return EINTR;
   }
   return operation.error();

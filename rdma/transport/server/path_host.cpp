@@ -323,7 +323,7 @@ void PathHost::serves() {
   report(ServerEvent::Kind::serving);
 }
 
-void PathHost::tell_auth_refused(const std::string& why, std::uint16_t cid) const {
+void PathHost::report_auth_refused(const std::string& why, std::uint16_t cid) const {
   const bool proves = path_.proofs().needed();
   const Identity user = identity() != nullptr ? *identity() : Identity{};
   server_.on_auth_refused(
@@ -413,7 +413,7 @@ void PathHost::leaves(const PathEnd& end, bool over) {
   if (end.answered) finish();
   tell_if_possible([&] {
     const auto [level, why] = describe(end);
-    if (end.kind == PathEnd::Kind::unproven) tell_auth_refused(why, end.cid);
+    if (end.kind == PathEnd::Kind::unproven) report_auth_refused(why, end.cid);
     log(level, "path_closed", why);
   });
   RTRS_PROBE(rtrs, path_state, session_.name.c_str(), peer_.c_str(), "closed");

@@ -80,7 +80,7 @@ class PathHost final : public ServerPathExecutor {
   /// The identities of all connections, each key once: a user may renew a key while a path is made.
   std::vector<Identity> identities() const;
   /// For the log: what its client has proven does not let it in.
-  void tell_auth_refused(const std::string& why, std::uint16_t cid = 0) const;
+  void report_auth_refused(const std::string& why, std::uint16_t cid = 0) const;
   ServerSessionStatus::Path status() const;
 
  private:

@@ -108,12 +108,12 @@ Admission::Admitted SessionHost::admit(PathId id, std::string_view name) {
   // The key of a path may have gone while it shook hands. A reload ends the sessions that it finds.
   for (const Identity& user : path.identities()) {
     if (const std::string why = server_.withdrawn(user); !why.empty()) {
-      path.tell_auth_refused(why);
+      path.report_auth_refused(why);
       return {.why_not = "its key or certificate was withdrawn", .error = EACCES};
     }
   }
   const Admission::Admitted admitted = server_.admit({number_, id}, name, path.user());
-  if (admitted.other_user) path.tell_auth_refused(admitted.why_not);
+  if (admitted.other_user) path.report_auth_refused(admitted.why_not);
   return admitted;
 }
 

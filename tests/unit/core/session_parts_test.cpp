@@ -135,7 +135,7 @@ TEST_CASE("one access notice is under way at a time, and the newest state follow
 
 TEST_CASE("only the recall that was told can be acknowledged") {
   PathNotices notices{wire::PathAccess::optimized, true};
-  const auto told = notices.tell_recall(5);
+  const auto told = notices.send_recall(5);
   CHECK(notices.recall_unanswered());
   CHECK_FALSE(notices.on_recall_acknowledged(wire::recall_immediate(4)));
   CHECK(notices.on_recall_acknowledged(told) == 5);
