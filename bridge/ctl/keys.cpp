@@ -83,7 +83,7 @@ Done make_directory(const std::string& path) {
 tl::expected<tls::CertificateFacts, std::string> facts_in(const std::string& path) {
   const auto content = tls::read_key_file(path, tls::Kind::open);
   if (!content) return tl::unexpected(content.error());
-  return tls::look_at(content->text()).map_error([&](const std::string& wrong) {
+  return tls::certificate_facts(content->text()).map_error([&](const std::string& wrong) {
     return path + ": " + wrong;
   });
 }
@@ -225,7 +225,7 @@ tl::expected<std::string, std::string> text_of(const std::string& path) {
 
 Done record(const std::string& directory, const std::string& certificate, const std::string& name) {
   const std::string path = directory + kIssued;
-  const auto facts = tls::look_at(certificate);
+  const auto facts = tls::certificate_facts(certificate);
   if (!facts) return tl::unexpected(facts.error());
   const auto before = text_of(path);
   if (!before) return tl::unexpected(before.error());
@@ -288,7 +288,7 @@ Done withdraw(const CertificateWish& wish) {
   }
   const auto authority = find_authority(wish.directory);
   if (!authority) return tl::unexpected(authority.error());
-  const auto ends = tls::look_at(authority->certificate);
+  const auto ends = tls::certificate_facts(authority->certificate);
   if (!ends) return tl::unexpected(path + ": " + ends.error());
   const auto serials = serials_of(wish.directory, wish.withdraw);
   if (!serials) return tl::unexpected(serials.error());
@@ -435,7 +435,7 @@ tl::expected<std::vector<Shown>, std::string> certificates(const std::string& di
   if (!tls::is_there(lists)) return all;
   const auto content = tls::read_key_file(lists, tls::Kind::open);
   if (!content) return tl::unexpected(content.error());
-  const auto facts = tls::look_at_lists(content->text());
+  const auto facts = tls::list_facts(content->text());
   if (!facts) return tl::unexpected(lists + ": " + facts.error());
   all.push_back({tls::kRevocations, "(" + std::to_string(facts->withdrawn) + " withdrawn)", "-",
                  facts->next ? date_of(*facts->next) : "",

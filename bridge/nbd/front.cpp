@@ -110,7 +110,7 @@ Front::Usage Front::usage() const {
 
 void Front::accept_clients() {
   std::vector<pollfd> descriptors{{wake_.descriptor(), POLLIN, 0}};
-  while (look_around()) {
+  while (take_up_listeners()) {
     for (std::size_t i = descriptors.size() - 1; i < listeners_.size(); ++i) {
       never_block(listeners_[i].fd());
       descriptors.push_back({listeners_[i].fd(), POLLIN, 0});
@@ -135,7 +135,7 @@ void Front::accept_clients() {
 }
 
 /// Takes up new listeners. False: no more clients are let in.
-bool Front::look_around() {
+bool Front::take_up_listeners() {
   wake_.clear();
   const std::lock_guard lock{mutex_};
   std::ranges::move(added_, std::back_inserter(listeners_));

@@ -63,7 +63,7 @@ class Front {
 
  private:
   void accept_clients();
-  bool look_around();
+  bool take_up_listeners();
   /// A client that has not chosen its export yet. The oldest makes room when there are too many.
   struct Meeting {
     int socket = -1;

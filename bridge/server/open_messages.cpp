@@ -82,13 +82,13 @@ Task<Opening::Result> OpenMessages::find(Opening& opening) {
                                rtrs::LogLevel::warning);
     // GCC 12 copies an argument in braces to the coroutine without its constructor.
     const Failure nothing{ENOENT, ""};
-    co_return co_await look_in_vain(opening, nothing);
+    co_return co_await search_in_vain(opening, nothing);
   }
   // The export has moved to another server. A file of that name here is a remnant.
   const std::string referral = named ? "" : catalogue.referral_of(name);
   if (!referral.empty()) {
     const Failure moved = refusal_of_referred(name, referral);
-    co_return co_await look_in_vain(opening, moved);
+    co_return co_await search_in_vain(opening, moved);
   }
   if (permission == Permission::read && mode != wire::AccessMode::read_only) {
     session_.log.audit_refusal(name, mode, "not in rw", rtrs::LogLevel::info);
@@ -180,12 +180,12 @@ Task<Opening::Result> OpenMessages::lease_file(Opening& opening) {
 }
 
 /// As if there were no such export, and not sooner than if there were none.
-Task<Opening::Result> OpenMessages::look_in_vain(Opening& opening, const Failure& refusal) {
+Task<Opening::Result> OpenMessages::search_in_vain(Opening& opening, const Failure& refusal) {
   const SearchedFiles& files = session_.catalogue.files();
   if (files.are_served()) {
     const std::string owner = files.owner_for(session_.facts.name, session_.facts.identity);
     const auto look = [known = &opening, owner] {
-      known->catalogue.files().look_in_vain(owner, known->name());
+      known->catalogue.files().search_in_vain(owner, known->name());
     };
     const auto looked = co_await steps_.work(opening, OpenStep::finding,
                                              files.line_of(owner, opening.name()), look);

@@ -29,7 +29,7 @@ class OpenMessages {
   Task<Opening::Result> find(Opening& opening);
   Task<Opening::Result> lease_export(Opening& opening);
   Task<Opening::Result> lease_file(Opening& opening);
-  Task<Opening::Result> look_in_vain(Opening& opening, const Failure& refusal);
+  Task<Opening::Result> search_in_vain(Opening& opening, const Failure& refusal);
   void answer(Opening& opening, Opening::Result result);
   void answer_now(const Opening& opening, Opening::Result result);
   bool has_its_share() const;

@@ -144,7 +144,7 @@ bool SearchedFiles::wait_for(const Failure& failure, bool& told) const {
   return true;
 }
 
-void SearchedFiles::look_in_vain(std::string_view owner, std::string_view device_name) const {
+void SearchedFiles::search_in_vain(std::string_view owner, std::string_view device_name) const {
   if (const auto directory = path()) (void)directory->find(owner, device_name);
 }
 

@@ -59,7 +59,7 @@ class SearchedFiles {
                                     const Access& access);
   /// Looks for a file and drops the result. So a client without rights, which gets the answer that
   /// there is no such file, gets it after the usual time.
-  void look_in_vain(std::string_view owner, std::string_view device_name) const;
+  void search_in_vain(std::string_view owner, std::string_view device_name) const;
 
  private:
   tl::expected<void, Failure> open_path();

@@ -82,8 +82,8 @@ tl::expected<std::string, std::string> withdraw(const Issued&, std::string_view,
 tl::expected<Content, std::string> make_psk_line(const std::string&) { return absent(); }
 
 std::string fingerprint(const Secret&) { return ""; }
-tl::expected<CertificateFacts, std::string> look_at(std::string_view) { return absent(); }
-tl::expected<ListFacts, std::string> look_at_lists(std::string_view) { return absent(); }
+tl::expected<CertificateFacts, std::string> certificate_facts(std::string_view) { return absent(); }
+tl::expected<ListFacts, std::string> list_facts(std::string_view) { return absent(); }
 std::optional<std::time_t> first_end(std::string_view) { return {}; }
 std::vector<std::pair<std::string, std::time_t>> ends_in(const std::string&) { return {}; }
 std::optional<CertificateTimes> times_in(std::span<const unsigned char>) { return {}; }

@@ -120,7 +120,7 @@ std::string fingerprint(const Secret& secret) {
   return error < 0 ? "" : beginning_of(hash);
 }
 
-tl::expected<CertificateFacts, std::string> look_at(std::string_view pem) {
+tl::expected<CertificateFacts, std::string> certificate_facts(std::string_view pem) {
   const Certificate certificate = new_certificate();
   gnutls_x509_crt_t const raw = certificate.get();
   const auto text = datum_of(pem);
@@ -135,7 +135,7 @@ tl::expected<CertificateFacts, std::string> look_at(std::string_view pem) {
                           gnutls_x509_crt_get_expiration_time(raw)};
 }
 
-tl::expected<ListFacts, std::string> look_at_lists(std::string_view pem) {
+tl::expected<ListFacts, std::string> list_facts(std::string_view pem) {
   gnutls_x509_crl_t* lists = nullptr;
   unsigned count = 0;
   const auto text = datum_of(pem);
@@ -166,7 +166,7 @@ std::optional<std::time_t> first_end(std::string_view pem) {
     gnutls_free(certificates);
     return first;
   }
-  const auto lists = look_at_lists(pem);
+  const auto lists = list_facts(pem);
   return lists ? lists->next : std::nullopt;
 }
 

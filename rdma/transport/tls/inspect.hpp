@@ -31,7 +31,7 @@ struct CertificateFacts {
 /// The facts of the first certificate in `pem`.
 ///
 /// Errors: a sentence of GnuTLS.
-tl::expected<CertificateFacts, std::string> look_at(std::string_view pem);
+tl::expected<CertificateFacts, std::string> certificate_facts(std::string_view pem);
 
 struct ListFacts {
   unsigned withdrawn = 0;           ///< certificates, in all lists of the file
@@ -41,7 +41,7 @@ struct ListFacts {
 /// The facts of the revocation lists in `pem`.
 ///
 /// Errors: a sentence of GnuTLS.
-tl::expected<ListFacts, std::string> look_at_lists(std::string_view pem);
+tl::expected<ListFacts, std::string> list_facts(std::string_view pem);
 
 /// When the first of the certificates or revocation lists in `pem` ends; none: there are none.
 ///
