@@ -185,15 +185,15 @@ first_options=()
 
 it "a write whose answer was lost is not repeated over that of another client" overtaken disk0
 it_plugin "nor with a file of the search path" overtaken file
-it "nor when the server was killed meanwhile" overtaken disk0 again
+it_plugin "nor when the server was killed meanwhile" overtaken disk0 again
 it_plugin "nor a file of the search path, then" overtaken file again
-it "nor when what the server kept was lost with it, if the other client came after that" overtaken disk0 wiped
+it_plugin "nor when what the server kept was lost with it, if the other client came after that" overtaken disk0 wiped
 overtaken_in_migration() {
   first_options=(access=migration)
   overtaken disk0 wiped -- access=migration
 }
-it "nor then when both have it for migration" overtaken_in_migration
-it "nor when the other client had it for migration" overtaken disk0 -- access=migration
+it_plugin "nor then when both have it for migration" overtaken_in_migration
+it_plugin "nor when the other client had it for migration" overtaken disk0 -- access=migration
 
 it_plugin "a write that waits in the server itself keeps its own data, whatever is written meanwhile" \
   own_storage --runs "$(runs 5 200)"
@@ -217,7 +217,7 @@ file_of_killed_server() {
   umount file
 }
 mounted_or_not() { [[ -e mounted ]] || ! kill -0 "${pid[fuse]}" 2>/dev/null; }
-it "the server is killed while a write to its file does not end: the next one waits for it" \
+it_plugin "the server is killed while a write to its file does not end: the next one waits for it" \
   file_of_killed_server --runs "$(runs 3 50)"
 
 # It listens before the old one's file is free, and gives it to nobody.

@@ -124,7 +124,7 @@ clients_killed() {
   others_come 5 # their sockets tell, not heartbeats
   bury_five
 }
-it "five killed clients: sessions, read-write access and memory are free within 5 s, for each of five others" \
+it_plugin "five killed clients: sessions, read-write access and memory are free within 5 s, for each of five others" \
   clients_killed
 
 clients_stopped() {
@@ -135,7 +135,7 @@ clients_stopped() {
   others_come 8
   bury_five
 }
-it "five stopped clients: they are free within the heartbeat limit and 5 s, for each of five others" clients_stopped
+it_plugin "five stopped clients: they are free within the heartbeat limit and 5 s, for each of five others" clients_stopped
 
 # ---- The server hangs -------------------------------------------------------------------------------
 
