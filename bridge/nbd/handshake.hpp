@@ -45,7 +45,7 @@ struct Agreement {
 /// return.
 Reply refusal(int error);
 
-/// Whether NBD clients may or must use TLS (STARTTLS).
+/// The TLS of NBD clients: they may or must use it (STARTTLS).
 struct FrontTls {
   rtrs::TlsMode mode = rtrs::TlsMode::off;
   std::shared_ptr<rtrs::tls::KeyStore> keys;  ///< unless it is off

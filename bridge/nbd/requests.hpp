@@ -24,7 +24,7 @@ class Requests {
   std::size_t in_flight() const { return in_flight_; }
   /// One is under way, and so it has usually been lately.
   bool is_single() const { return in_flight_ == 1 && singles_ >= kUsual; }
-  /// Whether one more may begin. It always may while none is under way; otherwise the end of one
+  /// True: one more may begin. It always may while none is under way; otherwise the end of one
   /// that is makes room.
   bool has_room() const {
     if (in_flight_ == 0) return true;
@@ -57,7 +57,7 @@ class Requests {
     free_ = &request;
     --in_flight_;
   }
-  /// Whether some may still change the device.
+  /// True: some may still change the device.
   bool are_changing() const {
     return std::ranges::any_of(all_, [](const Request& request) {
       const bool runs =

@@ -97,8 +97,8 @@ void Worker::run() {
   }
 }
 
-/// Where one client sends one request at a time: waits for the request, or its answer, by receiving
-/// it. True if that has come.
+/// A single client that sends one request at a time is waited for in the receive: for the request,
+/// or for its answer. True if that has come.
 bool Worker::wait_alone() {
   const bool answered = std::exchange(answered_, false);
   const bool started = std::exchange(started_, false);

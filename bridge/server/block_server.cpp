@@ -150,7 +150,7 @@ bool BlockServer::look_at_writers(rtrs::Reactor* reactor, const WriterCount* sto
   return any;
 }
 
-/// When the last one drops the token, none of the requests that were in flight runs.
+/// None of the requests that were in flight runs when the last one drops the token.
 void BlockServer::drain(rtrs::Reactor* reactor, const WriterCount* storage, const Device* but,
                         std::function<void()> then) {
   std::set<rtrs::Reactor*> all;

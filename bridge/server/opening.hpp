@@ -74,7 +74,7 @@ class Opening : public std::enable_shared_from_this<Opening> {
   std::atomic<OpenStep> step_{OpenStep::judging};
 };
 
-/// Why a device is not opened, or not claimed.
+/// The reason why a device is not opened, or not claimed.
 Failure refusal_of(const std::string& name, int error);
 /// Refusals for now (EAGAIN), after which the client tries again.
 Failure directory_hangs(const std::string& name);

@@ -17,7 +17,7 @@
 
 namespace rnbd {
 
-/// Why a file was not opened.
+/// The reason why a file was not opened.
 struct Refusal : Failure {
   Refusal(Failure failure, const WriterCount* in_use = nullptr)
       : Failure{std::move(failure)}, writers{in_use} {}

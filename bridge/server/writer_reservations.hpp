@@ -18,7 +18,7 @@ namespace rnbd {
 
 class BackendNotes;
 
-/// How an export is opened.
+/// The way in which an export is opened.
 struct Access {
   Access(wire::AccessMode how, const wire::Uuid& session = {}) : mode{how}, again{session} {}
 

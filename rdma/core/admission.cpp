@@ -120,7 +120,7 @@ Admission::Considered Admission::connect(SessionId id, Session& session,
   return {.session = id, .path = path->id};
 }
 
-/// Why the path has no use for the connection.
+/// The reason why the path has no use for the connection.
 const char* Admission::late(const Session& session, const wire::ConnectParameters& parameters) {
   const Path* const newest = newest_generation(session, parameters.path_uuid);
   if (newest == nullptr) return "connection 0 of this path is missing";

@@ -51,10 +51,10 @@ class Heartbeat {
   Instant next_{};
 };
 
-/// How long a path's connections may owe answers and send nothing. A network that is merely slow
-/// must not look dead in one generation after the other: then no large request would ever get
-/// through. Under RDMA, one that loses order is slow: it goes back to the lost packet. So each time
-/// it looked dead, the next generation gets twice the time, eight times at most.
+/// The time for which a path's connections may owe answers and send nothing. A network that is
+/// merely slow must not look dead in one generation after the other: then no large request would
+/// ever get through. Under RDMA, one that loses order is slow: it goes back to the lost packet. So
+/// each time it looked dead, the next generation gets twice the time, eight times at most.
 ///
 /// Threads: belongs to one path; pure, the time is an argument.
 class ProbePatience {

@@ -22,7 +22,7 @@ struct RemoteMemory {
   std::uint32_t key = 0;
 };
 
-/// How much a queue pair will be asked to hold at once.
+/// The most that a queue pair will be asked to hold at once.
 struct QueueSizes {
   unsigned sends = 0;     ///< posts under way
   unsigned receives = 0;  ///< posted receives.
@@ -37,7 +37,7 @@ using Ticket = std::uint64_t;
 /// Bytes that both ends of a connection see alike, and that no other connection has.
 using Binding = std::array<std::byte, 48>;
 
-/// Why a path must close, in words for the log; nullptr = all is well.
+/// The reason why a path must close, in words for the log; nullptr = all is well.
 using Complaint = const char*;
 
 /// Handles the arrivals on a queue pair. Called from QueuePair::progress() only.

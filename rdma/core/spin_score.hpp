@@ -27,7 +27,7 @@ class SpinScore {
     sleeps_ = 0;
     return longest_;
   }
-  /// How that spin ended.
+  /// The end of that spin.
   void ended(bool something_came) {
     score_ = something_came ? std::min(score_ + 1, kMost) : score_ / 2;
   }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// How clients come in: listeners and the connections that they accept.
+// The way in for clients: listeners and the connections that they accept.
 #pragma once
 
 #include <array>
@@ -57,11 +57,11 @@ inline Failure broke_while_accepted(int error) {
           std::string{"a connection broke while it was accepted: "} + std::strerror(error)};
 }
 
-/// Whether clients of a listener come with TLS.
+/// The TLS of a listener's clients.
 struct ListenerTls {
   TlsMode mode = TlsMode::off;
   std::shared_ptr<tls::KeyStore> keys;  ///< unless it is off
-  /// Where public-key work is done, so that it holds up no reactor.
+  /// The threads for public-key work, so that it holds up no reactor.
   boost::asio::any_io_executor workers;
 };
 
@@ -70,7 +70,7 @@ struct ListenerTls {
 /// Threads: reactor 0.
 class AcceptorOwner {
  public:
-  /// How many more connections the server takes, beside those with a handshake under way.
+  /// The number of connections that the server takes yet, beside those with a handshake under way.
   virtual unsigned room() const = 0;
   /// A peer was turned away before it was a client.
   virtual void on_refused(LogLevel level, const std::string& peer, const std::string& why) = 0;
@@ -105,7 +105,7 @@ class Acceptor {
   virtual void start(Welcome welcome) = 0;
   /// No more clients, and those that have not finished their request are sent away.
   virtual void close() = 0;
-  /// Where it listens, with the real port ("tcp:127.0.0.1:1234", "rdma:[::]:1234").
+  /// The address at which it listens, with the real port ("tcp:127.0.0.1:1234", "rdma:[::]:1234").
   virtual std::string address() const = 0;
 };
 

@@ -24,11 +24,11 @@ namespace rtrs {
 namespace {
 
 namespace asio = boost::asio;
-/// How often to look whether a name has been found.
+/// The pause between two looks whether a name has been found.
 constexpr auto kFirstLook = std::chrono::milliseconds{1};
 constexpr auto kLongestLook = std::chrono::milliseconds{50};
 
-/// How long the resolver may take when there are addresses from before.
+/// The time that the resolver may take when there are addresses from before.
 constexpr auto kShortPatience = std::chrono::seconds{1};
 /// Addresses that are none of the Internet's; the transport reads them itself.
 constexpr std::string_view kGidPrefix = "gid:";

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// How long a sent request waits for a connection that carries it.
+// The time that a sent request waits for a connection that carries it.
 #pragma once
 
 #include <algorithm>

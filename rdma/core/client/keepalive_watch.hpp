@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Whether one connection of a lane still carries anything.
+// The watch over one connection of a lane: it may carry nothing any more.
 #pragma once
 
 #include <cstdint>

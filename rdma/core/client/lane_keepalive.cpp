@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Whether the connections of a lane live, and how long something waits for one that carries it.
+// The life of a lane's connections, and the time that requests wait for one that carries them.
 // Source: docs/protocol.md, heartbeats; docs/decisions, 30.
 #include <algorithm>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// How long a session's requests have been without a path.
+// The time that a session's requests have been without a path.
 #pragma once
 
 #include <algorithm>
@@ -30,13 +30,13 @@ class OutageClock {
   bool give_up(Instant now);
 
   bool usable() const { return usable_; }
-  /// How long altogether no path was usable, until now.
+  /// The time altogether in which no path was usable, until now.
   Duration total(Instant now) const {
     return before_ + (usable_ ? Duration{} : now - unusable_since_);
   }
   /// Requests wait, and not for ever.
   bool limited() const { return !usable_ && timeout_ != Duration::zero(); }
-  /// When to ask give_up() again, while it is limited(). None: it has been said.
+  /// The time to ask give_up() again, while it is limited(). None: it has been said.
   std::optional<Instant> deadline() const {
     if (gave_up_) return std::nullopt;
     return *since_ + timeout_;

@@ -107,7 +107,7 @@ class ClientPath final : public QueuePairHandler {
   std::vector<std::uint16_t> slots_per_lane() const;
 
   bool is_memory() const { return options_.kind == wire::PathKind::memory; }
-  /// How many permits may be used on connection 0 at a time: those of the control lane, and those
+  /// The number of permits for connection 0 at a time: those of the control lane, and those
   /// of attach_reopening().
   std::uint16_t control_slots() const;
 

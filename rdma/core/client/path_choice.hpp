@@ -25,7 +25,7 @@ class PathChoice {
     attached_ = static_cast<PathMask>(attached_ & ~(1U << path));
     loads_[path].in_flight = 0;
   }
-  /// Whether the server lets an attached path carry new requests.
+  /// The server lets an attached path carry new requests, or lets it not.
   void allow(unsigned path, bool accessible) {
     const unsigned others = forbidden_ & ~(1U << path);
     forbidden_ = static_cast<PathMask>(others | static_cast<unsigned>(!accessible) << path);

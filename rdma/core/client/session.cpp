@@ -215,7 +215,7 @@ bool ClientSession::trusted_without(unsigned index) const {
   return false;
 }
 
-/// When all die at once, the one that was silent before has been so for two intervals longer at
+/// All may die at once. The one that was silent before has been so for two intervals longer at
 /// most. That can be told apart only if more than one may be missed.
 bool ClientSession::lives_in_part(unsigned index, unsigned silence) const {
   const ClientPath& core = *paths_[index].core;

@@ -71,7 +71,7 @@ class ClientSession {
   /// becomes it.
   void remove(unsigned path);
 
-  /// Whether to try to connect the path. It needs a session to join, or the right to begin one.
+  /// True: the path may be connected. It needs a session to join, or the right to begin one.
   bool may_try(unsigned path) const { return has_path() || may_begin(path); }
   /// The server's id; 0 = the server has none, or it is not known yet.
   std::uint64_t server_id() const { return options_.server_id; }
@@ -136,7 +136,7 @@ class ClientSession {
   }
 
   bool has_path() const { return connected_ > 0; }
-  /// Whether some path may carry requests, even one that is leaving, and for how long none could.
+  /// The outages: times in which no path could carry requests, not even one that is leaving.
   const OutageClock& outages() const { return outages_; }
   bool was_up() const { return was_up_; }
   /// True once when requests have waited for too long for a path that may carry them.
@@ -146,7 +146,7 @@ class ClientSession {
   std::optional<unsigned> overdue(Instant now);
   /// The paths that take new requests.
   PathMask in_use(Instant now);
-  /// When to ask own_pause(), connect_due(), give_up_waiting(), overdue() and in_use() again.
+  /// The time to ask own_pause(), connect_due(), give_up_waiting(), overdue() and in_use() again.
   Instant next_event() const;
 
   /// The server's grant for the newest session, but with the max_io_size and queue_depth of the

@@ -15,7 +15,7 @@
 
 namespace rtrs {
 
-/// How much a path is wanted (0 = most) and whether Linux may be behind it.
+/// The rank of a path (0 = wanted most), and the kind of its server: Linux may be behind it.
 struct SessionPathOptions {
   unsigned rank = 0;
   bool may_be_linux = false;

@@ -175,7 +175,7 @@ void ServerMachine::end_connection(Path& path, const PathEnd& end) {
 void ServerMachine::close(Path& path, PathEnd end) {
   if (std::exchange(path.state_, Path::State::closed) == Path::State::closed) return;
   path.deadline_ = Instant::max();
-  // How it left is no matter then.
+  // The way in which it left is no matter then.
   const Complaint refused = path.core.turned_down();
   if (refused != nullptr) {
     end = {.kind = Kind::turned_down, .why = refused, .answered = end.answered};

@@ -168,7 +168,7 @@ class ServerMachine final : public ServerSessionOwner {
   const ServerSession& session() const { return session_; }
   bool draining() const { return draining_; }
 
-  /// Whether a connection that admission has accepted may join `path`; `is_new`: as its first. If
+  /// True: a connection that admission has accepted may join `path`; `is_new`: as its first. If
   /// not, the executor closes it, and the client tries again.
   bool takes(PathId path, bool is_new) const;
   /// Begins a path, whose handshake must be finished in time.

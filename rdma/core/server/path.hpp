@@ -26,7 +26,7 @@ enum class ServerPathState : std::uint8_t {
   closed,      ///< nothing is sent any more; final
 };
 
-/// Why a path is not let in after its handshake.
+/// The reason why a path is not let in after its handshake.
 struct PathRefusal {
   Complaint why = nullptr;  ///< null: it is in
   int error = 0;            ///< an errno for the client; 0: its connections are closed
@@ -105,7 +105,7 @@ class ServerPath {
   /// The chunk memory; given by the owner before the exchange can end, and kept until on_gone().
   void set_chunks(MutableBytes chunks);
 
-  /// Why it is refused, and its client was told so and shall leave; null: neither.
+  /// The refusal of a path whose client was told so and shall leave; null: there is none.
   Complaint turned_down() const { return turned_down_; }
 
   /// Changes the access state of the path. A client that knows notices is told, as soon as it has
@@ -129,7 +129,7 @@ class ServerPath {
   friend class ServerSession;
   friend struct ServerRequest;
 
-  /// Where the data of a connection's next request go, if they are as it was expected.
+  /// The place for the data of a connection's next request, if they are as it was expected.
   struct Detour {
     MutableBytes memory;      ///< empty: into their chunk
     std::size_t message = 0;  ///< bytes between them and the header

@@ -29,7 +29,7 @@ class PathChunks {
 
   /// The parts of the memory that hold no executing request's chunk.
   std::vector<MutableBytes> unused(std::span<const ServerRequest> requests) const;
-  /// How much the executing ones use, in whole pages.
+  /// The bytes that the executing requests use, in whole pages.
   static std::uint64_t held(std::span<const ServerRequest> requests);
 
  private:

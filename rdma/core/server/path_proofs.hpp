@@ -34,7 +34,7 @@ class ServerPathProofs {
     return refusal_;
   }
   bool all_proven() const;
-  /// Why the proof of some connection was refused; null: none was.
+  /// The reason why the proof of some connection was refused; null: none was.
   Complaint refusal() const { return refusal_; }
 
  private:

@@ -30,7 +30,7 @@ struct ServerRequest {
   bool is_read = false;
   ServerSession* session = nullptr;
 
-  /// Whether `source` may be set.
+  /// True: `source` may be set.
   bool may_send_from_anywhere() const;
   /// Says that the next request on this connection probably brings data for exactly this memory,
   /// with a message as long as this one's. Where the transport can it receives them there, and that

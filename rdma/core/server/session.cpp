@@ -12,7 +12,7 @@ namespace rtrs {
 
 namespace {
 
-/// How often all paths are read before others get a turn.
+/// The number of times that all paths are read before others get a turn.
 constexpr unsigned kMaxRounds = 3;
 
 }  // namespace

@@ -93,7 +93,7 @@ class ServerSession {
   bool is_up() const { return up_; }
   /// True: the session is over, every request has been finished, and no memory path is left.
   bool gone() const { return gone_; }
-  /// Whether a path keeps the session. Memory paths do not.
+  /// True: a path keeps the session. Memory paths do not.
   bool has_live_path() const;
   /// The number of paths that serve requests.
   unsigned connected_paths() const;
@@ -107,7 +107,7 @@ class ServerSession {
   /// Ends a delayed answer, see ServerPathOwner::delay_answer().
   void answer(ServerRequest& request, int error);
 
-  /// Whether requests wait to be judged. Those of a client without generations do, while it has
+  /// True: requests wait to be judged. Those of a client without generations do, while it has
   /// several paths. It may have sent a copy again on one path while the first lies unread on
   /// another, and this one must not be carried out after newer writes. So the reader of a path
   /// calls read_and_judge() afterwards.

@@ -21,7 +21,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// How long a waiting thread sleeps before it looks whether it was interrupted.
+/// The time that a waiting thread sleeps before it looks whether it was interrupted.
 constexpr auto kLaneSlice = std::chrono::milliseconds{250};
 
 /// Wakes one thread once. May be destroyed as soon as the waiter returned: the waker uses only the

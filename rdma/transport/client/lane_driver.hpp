@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Where callers drive a lane: the thread that waits for an answer polls the connections itself.
+// A lane that callers drive: the thread that waits for an answer polls the connections itself.
 #pragma once
 
 #include <array>

@@ -63,7 +63,7 @@ class PathDriver : public std::enable_shared_from_this<PathDriver> {
   std::unique_ptr<Connection> take(std::uint16_t cid) { return std::move(connections_[cid]); }
   Connection& control() { return *control_; }
   ClientPath& core() { return core_; }
-  /// How the connections are protected, "" before there are any.
+  /// The protection of the connections, "" before there are any.
   std::string security() const;
   /// Sends the queue of connection 0.
   void flush();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Whether a client's session comes up: its first attempts, and why it is over.
+// The outcome of a client's session: its first attempts, and the reason of its end.
 #pragma once
 
 #include <atomic>

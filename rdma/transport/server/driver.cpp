@@ -21,7 +21,7 @@ namespace rtrs {
 namespace {
 
 namespace asio = boost::asio;
-/// How long sessions that were told to close get to do so.
+/// The time that sessions get to close when they were told to.
 constexpr auto kClosePause = std::chrono::milliseconds{100};
 
 std::mt19937_64 seeded() {

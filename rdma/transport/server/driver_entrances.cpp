@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Where clients come in: the addresses that the machine has when the server starts, and those that
-// come later.
+// The entrances of clients: the addresses that the machine has when the server starts, and those
+// that come later.
 #include <algorithm>
 #include <boost/asio/steady_timer.hpp>
 #include <cerrno>

@@ -30,7 +30,7 @@ class SessionEnvironment {
   /// `user`: proven by the path, if it had to.
   virtual Admission::Admitted admit(Place path, std::string_view name,
                                     std::optional<std::string_view> user) = 0;
-  /// Why a user who has proven to be one is none any more; "" = it still is.
+  /// The reason why a user who has proven to be one is none any more; "" = it still is.
   virtual std::string withdrawn(const Identity& user) = 0;
   virtual void on_path_closing(Place path, bool over) = 0;  ///< over: and the session is over
   /// The path is closed, and its requests still hold so many bytes.

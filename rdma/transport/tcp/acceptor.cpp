@@ -40,13 +40,13 @@ namespace asio = boost::asio;
 using AsioTcp = asio::ip::tcp;
 using Socket = AsioTcp::socket;
 using boost::system::error_code;
-/// How long to wait before accepting again when the process is out of descriptors or memory.
+/// The pause before accepting again when the process is out of descriptors or memory.
 constexpr auto kAcceptPause = std::chrono::milliseconds{100};
-/// How long to keep everybody waiting when there is no memory for that pause.
+/// The time in which everybody waits when there is no memory for that pause.
 constexpr auto kNoMemoryPause = std::chrono::milliseconds{1};
 /// Bytes, several times what a pause takes.
 constexpr std::size_t kReserve = 16'384;
-/// How many may be closed, and still be waited for by threads that do public-key work for them.
+/// Closed connections for which threads may still do public-key work.
 constexpr std::size_t kMostLeaving = 8;
 
 std::string text_of(const AsioTcp::endpoint& endpoint) {

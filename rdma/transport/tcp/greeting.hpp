@@ -23,7 +23,7 @@ struct Greeting {
   std::uint16_t digests = 0;  ///< that both ends want
 };
 
-/// Why a client does not come in.
+/// The reason why a client does not come in.
 struct Refusal {
   LogLevel level = LogLevel::info;
   std::string text;

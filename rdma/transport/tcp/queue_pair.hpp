@@ -86,7 +86,7 @@ class TcpQueuePair final : public Connection {
     std::uint64_t count;
     std::uint32_t bytes;
   };
-  /// Where the payload of the frame at hand goes.
+  /// The place for the payload of the frame at hand.
   struct Arrival {
     FrameHeader header;
     std::uint32_t window = 0;

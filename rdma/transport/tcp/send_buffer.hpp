@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// How much a TCP connection may have under way.
+// The bytes that a TCP connection may have under way.
 #pragma once
 
 #include <cstdint>

@@ -66,7 +66,7 @@ class Stream {
   int flush() { return tls_ ? tls_->flush(socket_) : 0; }
   /// Waits, as the socket is set up, for something to receive. With TLS only.
   bool await() { return tls_->await(socket_); }
-  /// Why it broke, if that is more than an errno; "" = it is not.
+  /// The reason why it broke, if that is more than an errno; "" = it is not.
   std::string failure() const { return tls_ ? tls_->failure().text : ""; }
 
   /// Closes the socket. A peer within TLS learns that this is the end.

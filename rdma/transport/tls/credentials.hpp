@@ -53,8 +53,8 @@ class Credentials {
   /// Null: there is none of this name.
   const Secret* find(std::string_view key_name) const;
 
-  /// Why a user who was let in by former ones would not be now; "": he would. Of a shared key its
-  /// name is looked at, of a certificate whether it is revoked.
+  /// The reason why a user who was let in by former ones would not be now; "": he would. A shared
+  /// key counts by its name, a certificate by the lists of revoked ones.
   std::string withdrawn(const Identity& user) const;
 
   /// The certificates that are over or end within 30 days, as a sentence; "" = none is.

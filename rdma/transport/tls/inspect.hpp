@@ -43,7 +43,7 @@ struct ListFacts {
 /// Errors: a sentence of GnuTLS.
 tl::expected<ListFacts, std::string> list_facts(std::string_view pem);
 
-/// When the first of the certificates or revocation lists in `pem` ends; none: there are none.
+/// The end of the first of the certificates or revocation lists in `pem`; none: there are none.
 ///
 /// Units: seconds since 1970.
 std::optional<std::time_t> first_end(std::string_view pem);

@@ -23,7 +23,7 @@ tl::unexpected<std::string> fail(const std::string& path, const std::string& why
   return tl::unexpected(path + ": " + why);
 }
 
-/// Where a file is. systemd keeps the file FILE of a directory that it hands over as NAME_FILE.
+/// The place of a file. systemd keeps the file FILE of a directory that it hands over as NAME_FILE.
 std::string place_of(const std::string& path) {
   const char* const directory = std::getenv("CREDENTIALS_DIRECTORY");
   if (!path.starts_with(kCredential) || directory == nullptr) return path;

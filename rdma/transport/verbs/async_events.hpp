@@ -31,7 +31,7 @@ class AsyncEvents {
     rdma_cm_id* id = nullptr;       ///< with the queue pair
     ibv_cq* completions = nullptr;  ///< of that queue pair alone
     int events = -1;                ///< an epoll descriptor, which becomes ready with the trouble
-    /// Why the device says that it is of no use any more.
+    /// The reason why the device says that it is of no use any more.
     std::atomic<const char*>* trouble = nullptr;
   };
 

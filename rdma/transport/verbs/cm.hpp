@@ -19,7 +19,7 @@ namespace rtrs::verbs {
 /// An errno in words; also the returns of some providers: negated, or one that only kernels know.
 std::string describe(int error);
 
-/// Where the events of one or more ids are read, without blocking. Must outlive them.
+/// The channel of the events of one or more ids, read without blocking. It must outlive them.
 using Channel = std::shared_ptr<rdma_event_channel>;
 
 /// Errors: ENODEV when the host has no RDMA at all.
@@ -76,7 +76,7 @@ CmAddress gid_address(const boost::asio::ip::address_v6& gid, std::uint16_t port
 /// Errors: nothing when it is neither.
 std::optional<CmAddress> parse_address(const std::string& text, std::uint16_t port);
 
-/// Where an id is bound, without its port, so that another one can be bound there.
+/// The address to which an id is bound, without its port, so that another one can be bound there.
 CmAddress local_address(rdma_cm_id* id);
 
 /// "10.0.0.1:1234".

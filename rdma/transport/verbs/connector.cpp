@@ -63,7 +63,7 @@ class Watch {
   asio::awaitable<Event> next(const CmId& id) {
     for (;;) {
       if (auto event = next_event(id)) co_return *event;
-      // When the attempt was given up this throws, and its id goes with it.
+      // The wait throws if the attempt was given up, and its id goes with it.
       co_await descriptor_.async_wait(asio::posix::stream_descriptor::wait_read,
                                       asio::use_awaitable);
     }

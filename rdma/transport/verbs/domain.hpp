@@ -38,12 +38,12 @@ Failure refused_queue_pair(const char* device, const ibv_qp_cap& asked, unsigned
 Failure refused_completions(const char* device, unsigned asked, unsigned limit,
                             const OptionWords& words);
 
-/// Whether a device can do always-invalidate: whether it has memory windows.
+/// Memory windows, which always-invalidate needs: a device may have none.
 ///
 /// Errors: ENOTSUP, with the device's name and the remedy.
 tl::expected<void, Failure> can_reserve_keys(ibv_context* device);
 
-/// How many reads one of its connections can have under way, or answer, at once.
+/// The number of reads that one of its connections can have under way, or answer, at once.
 std::uint8_t reads_at_once(ibv_context* device);
 
 /// Memory that the device may read, and the peer may write. Deregistered when it dies.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// How a queue pair of an RDMA device is made and closed; queue_pair.cpp has its work in between.
+// The making and closing of a queue pair of an RDMA device; queue_pair.cpp has its work in between.
 #include <sys/epoll.h>
 #include <unistd.h>
 

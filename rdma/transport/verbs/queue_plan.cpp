@@ -26,7 +26,7 @@ tl::expected<QueuePlan, Failure> plan_queues(const char* device, const ibv_devic
     plan.queues.max_recv_wr = sizes.receives;
     return tl::unexpected(refused_queue_pair(device, plan.queues, most, ENOMEM, words));
   }
-  // When a connection breaks, all that is in its queues completes at once.
+  // All that is in the queues of a connection completes at once when it breaks.
   const unsigned least_sends = sizes.keys + 1;
   if (most_completions < plan.queues.max_recv_wr ||
       most_completions - plan.queues.max_recv_wr < least_sends) {

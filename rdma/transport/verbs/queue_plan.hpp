@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// How large the queues of a queue pair become.
+// The sizes of the queues of a queue pair.
 #pragma once
 
 #include <infiniband/verbs.h>

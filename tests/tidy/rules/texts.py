@@ -160,13 +160,13 @@ PRONOUNS_FIRST = {"bridge/server/mirror"}
 
 
 def nouns_first(tree):
-    """no comment of rdma/core, rdma/transport, bridge/server, bridge/nbd begins with a pronoun, or with Of"""
+    """no comment of rdma/core, rdma/transport, bridge/server, bridge/nbd begins with a pronoun, How, Of ..."""
     for top in ("rdma/core", "rdma/transport", "bridge/server", "bridge/nbd"):
         for path in tree.code(top):
             if str(path.parent) in PRONOUNS_FIRST:
                 continue
             for number, block in comment_blocks(tree.read(path)):
-                if re.match(r"(It|Its|They|Their|Those|That|Others|Of)\b", block):
+                if re.match(r"(It|Its|They|Their|Those|That|Others|Of|How|Whether|Why|Where)\b", block):
                     yield f"{path}:{number}: begin '{block[:40]}' with a noun"
 
 
