@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The CPU time that the rules of a mirror's client take for an operation, for disks of several
+// sizes. Two members answer each command at once, and nothing passes a socket. 32 operations of 4
+// KiB each are under way, at random places. Prints the medians of 5 rounds, in microseconds of the
+// process, as JSON. `ratio` is the largest disk beside the smallest one.
+//
+//   bench-mirror-group [OPERATIONS]
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <ctime>
+#include <deque>
+#include <random>
+#include <vector>
+
+#include "bridge/client/mirror/group.hpp"
+#include "bridge/protocol/mirror_messages.hpp"
+
+namespace {
+
+using namespace rnbd;
+using mirror::Group;
+
+constexpr unsigned kMembers = 2;
+constexpr unsigned kDepth = 32;
+constexpr unsigned kRounds = 5;
+constexpr unsigned kOperations = 50000;    ///< of a round
+constexpr unsigned kBetweenCools = 50000;  ///< 5 s at 10,000 operations a second
+constexpr std::uint64_t kSectors = 8;      ///< of an operation
+constexpr std::array<std::uint64_t, 3> kMib{64, std::uint64_t{100} << 10, std::uint64_t{1} << 20};
+constexpr std::array kKinds{Group::Kind::write, Group::Kind::read};
+
+/// Members that answer in the order of the commands.
+struct Members final : mirror::GroupHost {
+  void send(const mirror::Command& command) override { sent.push_back(command); }
+  void drop(unsigned /*member*/) override { std::abort(); }
+  void attached() override {}
+  void done(std::uint64_t /*operation*/) override { ++ended; }
+  void failed(std::uint64_t /*operation*/, int /*error*/) override { std::abort(); }
+  bool may_copy() override { return true; }
+  void over() override { std::abort(); }
+
+  std::deque<mirror::Command> sent;
+  std::uint64_t ended = 0;
+};
+
+/// A group of which all members are in step.
+class Bench {
+ public:
+  explicit Bench(std::uint64_t mib)
+      : options_{options_of(mib << 20)}, group_{options_, members_}, random_{mib} {
+    for (unsigned i = 0; i < kMembers; ++i) group_.link_up(i, false);
+    while (!members_.sent.empty()) answer();
+  }
+
+  /// Microseconds for each operation.
+  double run(Group::Kind kind, unsigned operations) {
+    std::uniform_int_distribution<std::uint64_t> place{0, options_.sectors / kSectors - 1};
+    const std::clock_t began = std::clock();
+    for (const std::uint64_t last = next_ + operations; members_.ended + 1 < last;) {
+      for (; next_ < last && next_ - 1 - members_.ended < kDepth; ++next_) {
+        const std::uint64_t begin = place(random_) * kSectors;
+        group_.submit(kind, next_, {begin, begin + kSectors});
+        if (next_ % kBetweenCools == 0) group_.cool();
+      }
+      answer();
+    }
+    while (!members_.sent.empty()) answer();
+    const double took = double(std::clock() - began) / CLOCKS_PER_SEC;
+    return took * 1e6 / operations;
+  }
+
+ private:
+  static mirror::GroupOptions options_of(std::uint64_t bytes) {
+    const unsigned shift = wire::region_shift_of(bytes);
+    const wire::MirrorShape shape{0, kMembers, shift, bytes};
+    return {.members = kMembers,
+            .regions = shape.regions(),
+            .region_sectors = (std::uint64_t{1} << shift) / wire::kSectorSize,
+            .sectors = bytes / wire::kSectorSize};
+  }
+
+  void answer() {
+    const mirror::Command command = std::move(members_.sent.front());
+    members_.sent.pop_front();
+    mirror::Answer answer{.tag = command.tag};
+    if (command.order == mirror::Order::claim) {
+      const mirror::View view{{1, 1}, mirror::with(mirror::bit(0), 1)};
+      answer.claimed = {.promised = 1, .view = view, .confirmed = view};
+      answer.claimed.maps.active = mirror::RegionMap{options_.regions};
+      answer.claimed.maps.dirty.assign(kMembers, mirror::RegionMap{options_.regions});
+    }
+    group_.answer(answer);
+  }
+
+  const mirror::GroupOptions options_;
+  Members members_;
+  Group group_;
+  std::mt19937_64 random_;
+  std::uint64_t next_ = 1;
+};
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const unsigned operations = argc > 1 ? unsigned(std::atoi(argv[1])) : kOperations;
+  if (argc > 2 || operations == 0) {
+    std::fprintf(stderr, "usage: bench-mirror-group [OPERATIONS]\n");
+    return 2;
+  }
+  std::deque<Bench> benches;  // each stays where it is
+  for (const std::uint64_t mib : kMib) benches.emplace_back(mib);
+  std::array<std::array<std::vector<double>, kMib.size()>, kKinds.size()> took;
+  for (unsigned round = 0; round < kRounds; ++round)
+    for (std::size_t kind = 0; kind < kKinds.size(); ++kind)
+      for (std::size_t disk = 0; disk < kMib.size(); ++disk)
+        took[kind][disk].push_back(benches[disk].run(kKinds[kind], operations));
+  std::printf("[\n");
+  for (std::size_t kind = 0; kind < kKinds.size(); ++kind) {
+    std::array<double, kMib.size()> medians{};
+    std::printf("  {\"kind\": \"%s\"", kKinds[kind] == Group::Kind::write ? "write" : "read");
+    for (std::size_t disk = 0; disk < kMib.size(); ++disk) {
+      std::vector<double>& rounds = took[kind][disk];
+      std::nth_element(rounds.begin(), rounds.begin() + kRounds / 2, rounds.end());
+      medians[disk] = rounds[kRounds / 2];
+      std::printf(", \"%llu MiB\": %.2f", static_cast<unsigned long long>(kMib[disk]),
+                  medians[disk]);
+    }
+    std::printf(", \"ratio\": %.2f}%s\n", medians.back() / medians.front(),
+                kind + 1 < kKinds.size() ? "," : "");
+  }
+  std::printf("]\n");
+}
