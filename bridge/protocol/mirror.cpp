@@ -17,40 +17,64 @@ bool only_zeroes(std::span<const std::byte> data) {
   return data[0] == std::byte{} && std::memcmp(data.data(), data.data() + 1, data.size() - 1) == 0;
 }
 
+RegionMap::RegionMap(std::uint32_t regions) : regions_{regions} {
+  std::uint32_t places = regions;
+  for (auto& level : levels_) level.resize(places = (places + 63) / 64);
+}
+
+void RegionMap::put(std::uint32_t index, std::uint64_t word) {
+  std::uint64_t& before = levels_[0][index];
+  count_ += static_cast<std::uint32_t>(std::popcount(word));
+  count_ -= static_cast<std::uint32_t>(std::popcount(before));
+  const bool same = (before == 0) == (word == 0);
+  before = word;
+  for (std::size_t level = 1; level < kLevels && !same; ++level, index /= 64) {
+    std::uint64_t& summary = levels_[level][index / 64];
+    summary = levels_[level - 1][index] != 0 ? summary | bit_of(index) : summary & ~bit_of(index);
+  }
+}
+
 void RegionMap::set_word(std::size_t index, std::uint64_t word) {
-  const std::uint32_t rest = regions_ - static_cast<std::uint32_t>(index) * 64;
-  words_[index] = rest < 64 ? word & ((std::uint64_t{1} << rest) - 1) : word;
+  const auto place = static_cast<std::uint32_t>(index);
+  const std::uint32_t rest = regions_ - place * 64;
+  put(place, rest < 64 ? word & ((std::uint64_t{1} << rest) - 1) : word);
 }
 
 void RegionMap::add_all() {
-  for (std::size_t i = 0; i < words_.size(); ++i) set_word(i, ~std::uint64_t{0});
+  for (std::size_t i = 0; i < words().size(); ++i) set_word(i, ~std::uint64_t{0});
 }
 
 void RegionMap::add(const RegionMap& other) {
-  for (std::size_t i = 0; i < words_.size(); ++i) words_[i] |= other.words_[i];
+  for (std::uint32_t i = 0; i < words().size(); ++i)
+    if (other.words()[i] != 0) put(i, words()[i] | other.words()[i]);
 }
 
 void RegionMap::remove(const RegionMap& other) {
-  for (std::size_t i = 0; i < words_.size(); ++i) words_[i] &= ~other.words_[i];
+  for (std::uint32_t i = 0; i < words().size(); ++i)
+    if (other.words()[i] != 0) put(i, words()[i] & ~other.words()[i]);
 }
 
-void RegionMap::clear() { std::fill(words_.begin(), words_.end(), 0); }
-
-bool RegionMap::empty() const {
-  return std::all_of(words_.begin(), words_.end(), [](std::uint64_t word) { return word == 0; });
+void RegionMap::clear() {
+  for (auto& level : levels_) std::fill(level.begin(), level.end(), 0);
+  count_ = 0;
 }
 
-std::uint32_t RegionMap::count() const {
-  std::uint32_t sum = 0;
-  for (const std::uint64_t word : words_) sum += static_cast<std::uint32_t>(std::popcount(word));
-  return sum;
-}
-
+/// It goes up to the first summary that has a bit behind the place, and down again from there. The
+/// topmost one has few words.
 std::uint32_t RegionMap::next(std::uint32_t from) const {
-  while (from < regions_) {
-    const std::uint64_t rest = words_[from / 64] >> from % 64;
-    if (rest != 0) return from + static_cast<std::uint32_t>(std::countr_zero(rest));
-    from = (from / 64 + 1) * 64;
+  std::uint32_t place = from;
+  for (std::size_t level = 0; place / 64 < levels_[level].size();) {
+    const std::uint64_t rest = levels_[level][place / 64] >> place % 64;
+    if (rest == 0) {
+      const bool topmost = level + 1 == kLevels;
+      place = topmost ? (place / 64 + 1) * 64 : place / 64 + 1;
+      if (!topmost) ++level;
+      continue;
+    }
+    place += static_cast<std::uint32_t>(std::countr_zero(rest));
+    while (level-- > 0)
+      place = place * 64 + static_cast<std::uint32_t>(std::countr_zero(levels_[level][place]));
+    return place;
   }
   return regions_;
 }

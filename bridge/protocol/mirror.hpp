@@ -2,6 +2,7 @@
 // The common terms of a mirror group's client and members: views, regions, and the client's orders.
 #pragma once
 
+#include <array>
 #include <bit>
 #include <compare>
 #include <cstddef>
@@ -48,34 +49,48 @@ enum class Degraded : std::uint8_t {
 /// How many members of a view must be in the next one.
 unsigned threshold(MemberSet set, Degraded degraded);
 
-/// A set of regions of the disk, one bit for each.
+/// A set of regions of the disk, one bit for each. Above these bits are two summaries. A bit of a
+/// summary says whether the word of 64 bits below it has a bit. So no question about a single
+/// region, about the next one, or about their number looks at more than a few words.
+///
+/// Invariant: count_ and the summaries fit the bits of the regions.
+/// Threads:   one at a time.
 class RegionMap {
  public:
   RegionMap() = default;
-  explicit RegionMap(std::uint32_t regions) : words_((regions + 63) / 64), regions_{regions} {}
+  explicit RegionMap(std::uint32_t regions);
 
   std::uint32_t regions() const { return regions_; }
   bool contains(std::uint32_t region) const {
-    return region < regions_ && (words_[region / 64] >> region % 64 & 1) != 0;
+    return region < regions_ && (words()[region / 64] >> region % 64 & 1) != 0;
   }
-  void add(std::uint32_t region) { words_[region / 64] |= std::uint64_t{1} << region % 64; }
-  void remove(std::uint32_t region) { words_[region / 64] &= ~(std::uint64_t{1} << region % 64); }
+  void add(std::uint32_t region) {
+    if (!contains(region)) put(region / 64, words()[region / 64] | bit_of(region));
+  }
+  void remove(std::uint32_t region) {
+    if (contains(region)) put(region / 64, words()[region / 64] & ~bit_of(region));
+  }
   void add_all();
   /// Both have the same number of regions.
   void add(const RegionMap& other);
   void remove(const RegionMap& other);
   void clear();
-  bool empty() const;
-  std::uint32_t count() const;
+  bool empty() const { return count_ == 0; }
+  std::uint32_t count() const { return count_; }
   /// The first one that is `from` or behind it; regions(): there is none.
   std::uint32_t next(std::uint32_t from) const;
-  const std::vector<std::uint64_t>& words() const { return words_; }
+  const std::vector<std::uint64_t>& words() const { return levels_[0]; }
   /// Sets 64 regions at once; those beyond the end are left out.
   void set_word(std::size_t index, std::uint64_t word);
 
  private:
-  std::vector<std::uint64_t> words_;
+  static constexpr std::size_t kLevels = 3;
+  static std::uint64_t bit_of(std::uint32_t place) { return std::uint64_t{1} << place % 64; }
+  void put(std::uint32_t index, std::uint64_t word);
+
+  std::array<std::vector<std::uint64_t>, kLevels> levels_;  ///< the regions, then the summaries
   std::uint32_t regions_ = 0;
+  std::uint32_t count_ = 0;
 };
 
 /// Sectors [begin, end).
