@@ -92,7 +92,8 @@ void Group::answer(const Answer& answer) {
       return;
   }
   settle(sent->operation);
-  work();
+  // Copies wait for copies, and members that come back wait for the operations of users, too.
+  if (sent->operation >= kOwn || members_.syncing() != 0) work();
 }
 
 void Group::claimed(unsigned number, const Answer& answer) {
