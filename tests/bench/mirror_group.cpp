@@ -39,6 +39,10 @@ struct Members final : mirror::GroupHost {
   void attached() override {}
   void done(std::uint64_t /*operation*/) override { ++ended; }
   void failed(std::uint64_t /*operation*/, int /*error*/) override { std::abort(); }
+  mirror::MemberSet same(std::uint64_t /*operation*/, mirror::MemberSet members,
+                         unsigned /*source*/) override {
+    return members;
+  }
   bool may_copy() override { return true; }
   void over() override { std::abort(); }
 

@@ -472,6 +472,49 @@ disk_hangs() {
 }
 it_plugin "a server whose disk hangs is named, and writes go on when it is discarded" disk_hangs
 
+# small_disk NAME: a file system of its own for a copy, in which not all of the disk has room.
+small_disk() {
+  mkdir "$1"
+  mount -t tmpfs -o size=8M tmpfs "$1" 2>/dev/null || skip "cannot mount tmpfs here"
+  at_end umount "$PWD/$1"
+  truncate -s "$disk_size" "$1/disk"
+  fallocate --length 2M "$1/other"
+  ln -s "$1/disk" "$1.img"
+}
+all_full() {
+  ((EUID == 0)) || skip "only root can mount a small file system"
+  small_disk a
+  small_disk b
+  start_members a b
+  face_of_mirror "control=$PWD/control"
+  nbdsh <<<'h.pwrite(b"x" * 512, 0)'
+  eventually 120 all_in_step
+  nbdsh <<'PYTHON'
+MIB = 1 << 20
+written = 0
+try:
+    while True:
+        h.pwrite(b"x" * MIB, written * MIB)
+        written += 1
+except nbd.Error as error:
+    assert error.errnum == errno.ENOSPC, error
+assert written < 8, written
+for place in 10, 11, 12:
+    fails_with(errno.ENOSPC, h.pwrite, b"y" * MIB, place * MIB)
+assert h.pread(MIB, 0) == b"x" * MIB
+assert set(h.pread(MIB, 11 * MIB)) <= {0, ord("y")}
+h.pwrite(b"z" * 4096, 4096)
+h.flush()
+PYTHON
+  [[ $(mirror_says .losses) == 0 ]] || fail "a server was lost: $(mirror_says .)"
+  attached || fail "the mirror is not attached: $(mirror_says .)"
+  rm a/other b/other
+  nbdsh <<<'h.pwrite(b"w" * (1 << 20), 10 << 20, nbd.CMD_FLAG_FUA)'
+  eventually 60 all_in_step
+  copies_are_same a b
+}
+it_plugin "when the disks of all servers are full, a write fails, and no server is lost" all_full
+
 # Of two servers one gets an empty disk while nobody is attached: only a person knows whether the old one
 # has gone on alone.
 disk_replaced_meanwhile() {

@@ -142,7 +142,8 @@ namespace plants {
   X(join_no_flush, "a returning member joins before it is flushed")                               \
   X(first_view_of_all, "members of a new group count as in step before they have got a copy")     \
   X(overwrite_unasked, "the data on a disk that is new in the group are overwritten")             \
-  X(rise_unclaimed, "a view is proposed to members that have not promised its term")
+  X(rise_unclaimed, "a view is proposed to members that have not promised its term")              \
+  X(error_of_all_kept, "what all members have refused counts as equal")
 
 // Of bricks: rnbd-sim-brick-planted.
 #define BRICK_PLANTS(X)                                                                       \

@@ -2,11 +2,30 @@
 #include "bridge/client/mirror/background_copies.hpp"
 
 #include <algorithm>
+#include <cstring>
+#include <span>
 
 namespace rnbd::mirror {
 namespace {
 
+using Data = std::span<const std::byte>;
+
 std::uint64_t bytes_of(const Range& range) { return (range.end - range.begin) * wire::kSectorSize; }
+
+bool equal(Data one, Data other) { return std::memcmp(one.data(), other.data(), one.size()) == 0; }
+
+/// The part of `data` that is not the same in `others`, in whole blocks. They have one length, and
+/// differ.
+Data difference(Data data, Data others, std::size_t block) {
+  const auto same_at = [&](std::size_t place) {
+    const std::size_t size = std::min(block, data.size() - place);
+    return equal(data.subspan(place, size), others.subspan(place, size));
+  };
+  std::size_t begin = 0, last = (data.size() - 1) / block * block;
+  while (begin < last && same_at(begin)) begin += block;
+  while (last > begin && same_at(last)) last -= block;
+  return data.subspan(begin, std::min(last + block, data.size()) - begin);
+}
 
 }  // namespace
 
@@ -14,20 +33,41 @@ void BackgroundCopies::begin(const Command& command, Clock::time_point now) {
   copies_.try_emplace(command.operation, Copy{.began = now, .range = command.range});
 }
 
-void BackgroundCopies::lend(const Command& command, Task& task) {
-  auto& memory = copies_.at(command.operation).memory;
+void BackgroundCopies::lend(const Command& command, std::uint32_t block, Task& task) {
+  constexpr std::uint32_t kPage = 4096;  // storage takes no room for less
+  Copy& copy = copies_.at(command.operation);
+  const bool reads = command.order == Order::read;
+  const Memory& others = copy.of[command.member];
+  Memory& memory = copy.of[reads ? command.member : command.source];
   Transfer& transfer = task.transfer;
   transfer = {.offset = command.range.begin * wire::kSectorSize, .length = bytes_of(command.range)};
   if (memory == nullptr) memory = std::make_shared<std::vector<std::byte>>(transfer.length);
   task.of = memory;
-  if (command.order == Order::read) {
+  if (reads) {
     transfer.into = memory->data();
     return;
   }
-  const bool zeroes = only_zeroes(*memory);
+  const Data data =
+      others != nullptr ? difference(*memory, *others, std::max(block, kPage)) : Data{*memory};
+  const bool zeroes = only_zeroes(data);
   transfer.operation = zeroes ? wire::IoOperation::write_zeroes : wire::IoOperation::write;
-  transfer.from = zeroes ? nullptr : memory->data();
+  transfer.offset += static_cast<std::uint64_t>(data.data() - memory->data());
+  transfer.length = data.size();
+  transfer.from = zeroes ? nullptr : data.data();
   transfer.copy = command.order == Order::copy;
+}
+
+void BackgroundCopies::forget(unsigned member) {
+  for (auto& [operation, copy] : copies_) copy.of[member].reset();
+}
+
+MemberSet BackgroundCopies::same(std::uint64_t operation, MemberSet members,
+                                 unsigned source) const {
+  const Copy& copy = copies_.at(operation);
+  MemberSet same = 0;
+  for (unsigned i = 0; i < kMaxMembers; ++i)
+    if (has(members, i) && equal(*copy.of[i], *copy.of[source])) same = with(same, i);
+  return same;
 }
 
 void BackgroundCopies::done(std::uint64_t operation, bool waiting, Clock::time_point now) {

@@ -2,6 +2,7 @@
 // The operations that a mirror group begins itself: their memory, and the pauses between them.
 #pragma once
 
+#include <array>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -28,8 +29,14 @@ class BackgroundCopies {
 
   /// A command of the group's own operation goes out, its first one or a later one.
   void begin(const Command& command, Clock::time_point now);
-  /// Has a task use the memory of such an operation, which it keeps.
-  void lend(const Command& command, Task& task);
+  /// Has a task use the memory of such an operation, which it keeps. A member that has been read
+  /// gets only the part in which its data differ from those of the source. `block`: bytes of its
+  /// disk's blocks.
+  void lend(const Command& command, std::uint32_t block, Task& task);
+  /// The member's session is over: it may have other data from now on.
+  void forget(unsigned member);
+  /// Those of the members whose data are the same as the data of `source`. All have been read.
+  MemberSet same(std::uint64_t operation, MemberSet members, unsigned source) const;
   /// Begins a pause. `waiting`: there are requests without an answer.
   void done(std::uint64_t operation, bool waiting, Clock::time_point now);
   /// Likewise. Returns the range that could not be copied, once the operation has sent a command.
@@ -45,8 +52,9 @@ class BackgroundCopies {
   bool resume(Clock::time_point now);
 
  private:
+  using Memory = std::shared_ptr<std::vector<std::byte>>;
   struct Copy {
-    std::shared_ptr<std::vector<std::byte>> memory{};
+    std::array<Memory, kMaxMembers> of{};  ///< what was read from each member
     Clock::time_point began{};
     Range range{};
   };

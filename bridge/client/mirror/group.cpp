@@ -53,6 +53,9 @@ void Group::answer(const Answer& answer) {
   if (sent->order == Order::pull) return pulled(sent->operation, sent->member, answer.error);
   const bool unreadable = answer.error == EIO && sent->order == Order::read;
   if (unreadable && live()) return read_failed(sent->operation, sent->member);
+  const bool refuses = answer.error != 0 && answer.error != EIO && answer.error != ESTALE;
+  if (refuses && sent->order == Order::write && live())
+    return refused(sent->operation, sent->member, answer.error);
   if (answer.error != 0) return lose(sent->member, true);
   const auto operation = operations_.find(sent->operation);
   switch (sent->order) {
@@ -81,12 +84,9 @@ void Group::answer(const Answer& answer) {
       [[fallthrough]];
     case Order::write:
     case Order::copy:
-      if (operation == operations_.end()) return;
-      operation->second.acked = with(operation->second.acked, sent->member);
-      break;
     case Order::read:
       if (operation == operations_.end()) return;
-      operation->second.step = Step::have_data;
+      operation->second.acked = with(operation->second.acked, sent->member);
       break;
     default:
       return;

@@ -19,16 +19,19 @@ namespace rnbd::mirror {
 enum class OperationKind : std::uint8_t { read, write, flush, equal, copy };
 
 struct Operation {
-  enum class Step : std::uint8_t { queued, locking, reading, pulling, have_data, writing };
+  enum class Step : std::uint8_t { queued, locking, reading, pulling, writing };
   OperationKind kind{};
   Range range{};
   std::uint32_t region = 0;  ///< of equal and copy
   unsigned target = 0;       ///< of copy
-  unsigned source = 0;       ///< the member that is read
+  unsigned source = 0;       ///< the member that is read, or whose data are written
   Step step = Step::queued;
   MemberSet sent = 0;
   MemberSet acked = 0;
   MemberSet unreadable = 0;          ///< members that failed to read it
+  MemberSet refused = 0;             ///< members that answered the change with `error`
+  int error = 0;                     ///< positive errno
+  bool turned = false;               ///< of equal: the data of one that refused are written
   std::uint64_t source_session = 0;  ///< when a pull was sent
 };
 
@@ -73,6 +76,7 @@ class Operations : std::map<std::uint64_t, Operation> {
     for (auto& [number, operation] : *this) {
       operation.sent = without(operation.sent, member);
       operation.acked = without(operation.acked, member);
+      operation.refused = without(operation.refused, member);
     }
   }
 
@@ -129,7 +133,7 @@ class Group {
 
   Progress progress(unsigned member) const { return members_.progress(member); }
   Membership::Record record(unsigned member) const { return members_.record(member); }
-  /// The number of regions that may differ after an unclean end.
+  /// The number of regions that may differ after an unclean end or a refused change.
   std::uint32_t unequal() const { return unequal_.count(); }
 
  private:
@@ -153,8 +157,13 @@ class Group {
   void start(std::uint64_t id);
   void run(std::uint64_t id);
   void read(std::uint64_t id);
+  void read_from(unsigned member, std::uint64_t id);
   void read_failed(std::uint64_t id, unsigned member);
   void fail(std::uint64_t id);
+  void end_failed(std::uint64_t id, int error);
+  void refused(std::uint64_t id, unsigned member, int error);
+  void outvoted(std::uint64_t id);
+  void refuse(std::uint64_t id);
   void repair(const Operation& read);
   void pull(std::uint64_t id);
   void pulled(std::uint64_t id, unsigned member, int error);
@@ -190,7 +199,8 @@ class Group {
   Operations operations_;
   std::deque<std::uint64_t> queue_;
   RangeLock locks_;
-  RegionMap unequal_;  ///< regions that an unclean end may have left different
+  RegionMap
+      unequal_;  ///< regions that an unclean end, or a refused change, may have left different
   Activity activity_;
   Mending mending_;
   unsigned next_read_ = 0;

@@ -106,6 +106,9 @@ class GroupDriver final : private GroupHost {
   void attached() override { news_ = News::attached; }
   void done(std::uint64_t operation) override;
   void failed(std::uint64_t operation, int error) override;
+  MemberSet same(std::uint64_t operation, MemberSet members, unsigned source) override {
+    return copies_.same(operation, members, source);
+  }
   bool may_copy() override { return !copies_.paused_until(); }
   void over() override;
 

@@ -44,7 +44,8 @@ void GroupDriver::send(const Command& command) {
     case Order::read:
     case Order::write:
     case Order::copy:
-      own ? copies_.lend(command, *task) : calls_.lend(command.operation, *task);
+      own ? copies_.lend(command, open.geometry().block, *task)
+          : calls_.lend(command.operation, *task);
       break;
     default: {
       const std::size_t room = open.geometry().max_io;

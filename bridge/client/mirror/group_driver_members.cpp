@@ -89,6 +89,7 @@ void GroupDriver::begin_group(const OpenMember& open) {
 void GroupDriver::drop(unsigned number) {
   Member& member = members_[number];
   if (!member.session.is_open()) return;
+  copies_.forget(number);
   if (group_ != nullptr && has(group_->in_step(), number))
     report_.lost(number, member.link->server(), member.link->trouble(), member.failure);
   auto open = member.session.end();

@@ -16,8 +16,8 @@ enum class Order : std::uint8_t {
   view,
   confirm,
   maps,   ///< return the activity log and the dirty maps
-  read,   ///< `range` into the memory of `operation`.
-  write,  ///< `range` from that memory, and into the activity log
+  read,   ///< `range` into the memory of `operation`; of one of the group, the member's part of it
+  write,  ///< `range` from that memory, and into the activity log; likewise, the part of `source`
   copy,   ///< likewise, to a member that is not in step
   pull,   ///< likewise, but the member reads it from `source` by itself
   flush,
@@ -36,7 +36,7 @@ struct Command {
   RegionMap regions{};
   Range range{};
   std::uint64_t operation = 0;
-  unsigned source = 0;  ///< member
+  unsigned source = 0;  ///< member that is read, or whose data are written
 };
 
 struct Answer {
@@ -57,8 +57,12 @@ class GroupHost {
   virtual void attached() = 0;
   /// The operation has ended. For one that the group began itself, its memory can be freed.
   virtual void done(std::uint64_t operation) = 0;
-  /// The same, but no member in step could perform the operation. `error`: positive errno.
+  /// The same, but no member in step could perform the operation, or all have refused it with this
+  /// error. `error`: positive errno.
   virtual void failed(std::uint64_t operation, int error) = 0;
+  /// Those of the members, all of which have been read for the operation, whose data are the same
+  /// as the data of `source`.
+  virtual MemberSet same(std::uint64_t operation, MemberSet members, unsigned source) = 0;
   /// False: delay copies that no request waits for until work().
   virtual bool may_copy() = 0;
   /// The group is superseded or too few members are left: no operation ends any more.

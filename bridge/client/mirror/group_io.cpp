@@ -52,24 +52,36 @@ void Group::run(std::uint64_t id) {
   for (const std::uint64_t next : locks_.release(id)) run(next);
 }
 
-/// From a member in step, and again from another one when that is lost.
+/// From a member in step, and again from another one when that is lost. A region that is made equal
+/// is read from all of them, as most of it is the same.
 void Group::read(std::uint64_t id) {
   Operation& operation = operations_.at(id);
   const bool attaching = members_.phase() == Phase::attaching;
   operation.step = Step::reading;
+  operation.sent = operation.acked = 0;
   MemberSet from = attaching ? bit(mending_.source) : in_step();
   from = static_cast<MemberSet>(from & ~operation.unreadable);
   if (from == 0) return fail(id);
-  // A region that is made equal has one source as long as that lives.
-  if (operation.kind == Kind::equal) from = bit(static_cast<unsigned>(std::countr_zero(from)));
+  if (operation.kind == Kind::equal) {
+    for (unsigned i = 0; i < options_.members; ++i)
+      if (has(from, i)) read_from(i, id);
+    return;
+  }
   operation.source = preferred_;
   while (!has(from, operation.source)) operation.source = next_read_++ % options_.members;
-  if (members_[operation.source].stage == Stage::down) return;  // work() tries again
   const bool copies = operation.kind == Kind::copy && live();
-  if (copies && members_[operation.target].pulls) return pull(id);
-  members_.post(operation.source, Order::read, {.operation = id},
+  const bool is_there = members_[operation.source].stage != Stage::down;
+  if (is_there && copies && members_[operation.target].pulls) return pull(id);
+  read_from(operation.source, id);
+}
+
+/// If it is lost, its view is not recorded yet, and then the operation is read anew.
+void Group::read_from(unsigned member, std::uint64_t id) {
+  if (members_[member].stage == Stage::down) return;
+  Operation& operation = operations_.at(id);
+  operation.sent = with(operation.sent, member);
+  members_.post(member, Order::read, {.operation = id},
                 {.range = operation.range, .operation = id});
-  operation.sent = bit(operation.source);
 }
 
 /// Once it is read elsewhere, the member gets the region anew. If it cannot read that either, it is
@@ -81,7 +93,7 @@ void Group::read_failed(std::uint64_t id, unsigned member) {
   const bool again = regions_.meets(operation.range, members_[member].repaired);
   if (again && size(in_step()) > 1) return lose(member, true);
   operation.unreadable = with(operation.unreadable, member);
-  operation.sent = 0;
+  operation.sent = without(operation.sent, member);
   settle(id);
   work();
 }
@@ -99,10 +111,57 @@ void Group::fail(std::uint64_t id) {
   }
   // The others are copied first.
   if (operation.kind == Kind::copy) members_[operation.target].next_copy = operation.region + 1;
-  operations_.erase(id);
-  host_.failed(id, EIO);
-  for (const std::uint64_t next : locks_.release(id)) run(next);
+  end_failed(id, EIO);
   if (operation.kind == Kind::equal) start_queued();
+}
+
+void Group::end_failed(std::uint64_t id, int error) {
+  operations_.erase(id);
+  host_.failed(id, error);
+  for (const std::uint64_t next : locks_.release(id)) run(next);
+}
+
+/// If all members in step answer alike, the fault is not theirs. Then none of them is lost: their
+/// disks may all be full.
+void Group::refused(std::uint64_t id, unsigned member, int error) {
+  const auto found = operations_.find(id);
+  if (found == operations_.end()) return lose(member, true);
+  Operation& operation = found->second;
+  if (operation.refused != 0 && operation.error != error) return lose(member, true);
+  operation.refused = with(operation.refused, member);
+  operation.error = error;
+  settle(id);
+  work();
+}
+
+/// Others have carried out what some have refused, which are lost. Before that, the data of one
+/// that refused are tried, because they may need less room.
+void Group::outvoted(std::uint64_t id) {
+  Operation& operation = operations_.at(id);
+  const auto refusing = static_cast<MemberSet>(operation.refused & in_step());
+  if (operation.kind == Kind::equal && refusing != 0 && !operation.turned) {
+    if (!within(operation.sent, static_cast<MemberSet>(operation.acked | operation.refused)))
+      return;
+    operation.turned = true;
+    operation.source = static_cast<unsigned>(std::countr_zero(refusing));
+    return read(id);
+  }
+  const MemberSet lost = operation.refused;
+  for (unsigned i = 0; i < options_.members && !is_over(); ++i)
+    if (has(lost, i)) lose(i, true);
+}
+
+/// All members in step have refused it. Each may have carried out another part of it, and so may
+/// those that come back.
+void Group::refuse(std::uint64_t id) {
+  const Operation operation = operations_.at(id);
+  regions_.add(operation.range, unequal_);
+  for (unsigned i = 0; i < options_.members; ++i)
+    if (members_.syncs(i)) regions_.add(operation.range, members_[i].todo);
+  if (operation.kind != Kind::equal) return end_failed(id, operation.error);
+  operations_.erase(id);
+  host_.done(id);
+  for (const std::uint64_t next : locks_.release(id)) run(next);
 }
 
 void Group::repair(const Operation& read) {
@@ -153,16 +212,25 @@ void Group::write(std::uint64_t id) {
     if (members_.phase() != Phase::attaching) what = Order::copy;
   }
   if (operation.kind == Kind::flush) to = in_step(), what = Order::flush;
-  operation.sent = operation.acked = 0;
+  MemberSet same = 0;
+  if (operation.kind == Kind::equal) {
+    if (!has(operation.acked, operation.source))
+      operation.source = static_cast<unsigned>(std::countr_zero(operation.acked));
+    same = host_.same(id, operation.acked, operation.source);
+    to = static_cast<MemberSet>(to & ~same);
+  }
+  operation.acked = same;
+  operation.sent = operation.refused = 0;
   if (what == Order::write) activity_.log(operation.range);
   for (unsigned i = 0; i < options_.members; ++i) {
     if (!has(to, i) || members_[i].stage < Stage::claimed) continue;
     if (what == Order::write && members_.syncs(i))
       regions_.add(operation.range, members_[i].logged);
-    members_.post(i, what, {.operation = id}, {.range = operation.range, .operation = id});
+    members_.post(i, what, {.operation = id},
+                  {.range = operation.range, .operation = id, .source = operation.source});
     operation.sent = with(operation.sent, i);
   }
-  if (operation.sent == 0) settle(id);  // a copy for a member that is gone
+  if (operation.sent == 0) settle(id);  // all are the same, or a member is gone
 }
 
 /// Ends operations that all required members have done. While a view is recorded, nothing is read
@@ -175,11 +243,14 @@ void Group::settle(std::uint64_t id) {
   if (members_.proposes()) return;
   if (operation.step == Step::reading && operation.sent == 0) return read(id);
   if (operation.step == Step::pulling && operation.sent == 0) return finish(id);  // for nobody
-  if (operation.step == Step::have_data)
+  if (operation.step == Step::reading && within(operation.sent, operation.acked))
     return operation.kind == Kind::read ? finish(id) : write(id);
   if (operation.step != Step::writing) return;
+  if (operation.refused != 0 && (operation.acked & in_step()) != 0) return outvoted(id);
   const MemberSet need = operation.kind == Kind::copy || attaching ? 0 : in_step();
-  if (within(static_cast<MemberSet>(need | operation.sent), operation.acked)) finish(id);
+  const auto answered = static_cast<MemberSet>(operation.acked | operation.refused);
+  if (!within(static_cast<MemberSet>(need | operation.sent), answered)) return;
+  operation.refused != 0 ? refuse(id) : finish(id);
 }
 
 void Group::settle_all() {

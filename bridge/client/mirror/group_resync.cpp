@@ -54,6 +54,10 @@ void Group::resync(unsigned member) {
       return copy_next(member);
     case Stage::emptying: {
       if (!operations_.none_under_way() || members_.proposes() || !activity_.idle()) return;
+      if (!unequal_.empty() || !returning.todo.empty()) {  // the last changes were refused
+        returning.stage = Stage::copying;
+        return start_queued();
+      }
       returning.stage = Stage::flushing;
       return members_.post(member, Order::flush, {});
     }

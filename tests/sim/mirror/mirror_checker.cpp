@@ -66,6 +66,14 @@ void MirrorChecker::wrote(unsigned client, std::uint64_t operation) {
     possible_[sector] = {write.value};
 }
 
+void MirrorChecker::gave_up(unsigned client, std::uint64_t operation) {
+  const auto write = under_way_.extract({client, operation});
+  if (!write) return;
+  const mirror::Range range = write.mapped().range;
+  for (auto sector = range.begin; sector < range.end; ++sector)
+    possible_[sector].insert(write.mapped().value);
+}
+
 void MirrorChecker::read(unsigned client, mirror::Range range, const Values& seen) {
   ++operations_;
   not_superseded(client);

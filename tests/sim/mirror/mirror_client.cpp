@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <algorithm>
+#include <cerrno>
 
 #include "tests/sim/mirror/mirror_world.hpp"
 
@@ -19,7 +20,9 @@ void MirrorClient::send(const mirror::Command& command) {
   MirrorWorld::Message message{
       .client = number, .link = linked[command.member], .command = command};
   if (command.order == mirror::Order::write || command.order == mirror::Order::copy)
-    message.data = memory.at(command.operation);
+    message.data = command.operation < mirror::Group::kOwn
+                       ? memory.at(command.operation)
+                       : copies.at({command.operation, command.source});
   world.net_.push_back(std::move(message));
 }
 
@@ -37,12 +40,42 @@ void MirrorClient::done(std::uint64_t operation) {
     if (kind == mirror::Group::Kind::flush) world.checker.flushed(number, operation);
     if (kind == mirror::Group::Kind::read) world.checker.read(number, range, memory.at(operation));
   }
-  memory.erase(operation);
+  forget(operation);
 }
 
 void MirrorClient::failed(std::uint64_t operation, int /*error*/) {
+  world.checker.gave_up(number, operation);
   requests.erase(operation);
+  forget(operation);
+}
+
+void MirrorClient::forget(std::uint64_t operation) {
   memory.erase(operation);
+  refused.erase(operation);
+  std::erase_if(copies, [&](const auto& copy) { return copy.first.first == operation; });
+}
+
+mirror::MemberSet MirrorClient::same(std::uint64_t operation, mirror::MemberSet members,
+                                     unsigned source) {
+  mirror::MemberSet same = 0;
+  for (unsigned i = 0; i < linked.size(); ++i)
+    if (mirror::has(members, i) && copies.at({operation, i}) == copies.at({operation, source}))
+      same = mirror::with(same, i);
+  return same;
+}
+
+/// When all members in step answer a request alike that they have no room, none of them is lost.
+void MirrorClient::answered(const mirror::Command& command, const mirror::Answer& answer) {
+  const mirror::MemberSet in_step = group.in_step();
+  bool all = false;
+  const bool is_own = command.operation >= mirror::Group::kOwn;
+  if (answer.error == ENOSPC && command.order == mirror::Order::write && !is_own) {
+    mirror::MemberSet& members = refused[command.operation];
+    members = mirror::with(members, command.member);
+    all = in_step != 0 && mirror::within(in_step, members);
+  }
+  group.answer(answer);
+  if (all && group.is_over()) throw MirrorViolation("the group ends as all its disks are full");
 }
 
 bool MirrorClient::may_copy() { return world.quiet_ || world.rng.chance(world.mood_.copy); }

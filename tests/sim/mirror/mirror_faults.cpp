@@ -144,7 +144,15 @@ void MirrorWorld::blackout() {
   checker.blackout();
 }
 
+/// Mostly all of them, as they have the same content.
+void MirrorWorld::fill_up() {
+  const bool full = rng.chance(700);
+  for (MirrorNode& node : nodes_)
+    if (rng.chance(900)) node.full = full;
+}
+
 void MirrorWorld::fault() {
+  if (rng.chance(mood_.full)) return fill_up();
   const bool recent = recent_ != 0 && rng.chance(mood_.at_recent);
   const auto member = recent ? static_cast<unsigned>(std::countr_zero(recent_))
                              : static_cast<unsigned>(rng.below(options.members));

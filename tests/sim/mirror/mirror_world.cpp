@@ -39,6 +39,7 @@ MirrorWorld::MirrorWorld(std::uint64_t seed, bool trace)
            .copy = rng.pick({300U, 1000U}),
            .force = rng.pick({0U, 0U, 1000U}),
            .foreign = rng.pick({0U, 0U, 300U}),
+           .full = rng.pick({0U, 0U, 150U}),
            .steps = rng.pick({300U, 700U, 1500U})};
   if (mood_.scene != 0) mood_.fault = 2;
   if (options.members > 3) mood_.risen = rng.chance(500);
@@ -246,11 +247,21 @@ int MirrorWorld::carry_out(const mirror::Command& command, Values& data, mirror:
                            region(command.range.end - 1), command.order != mirror::Order::write);
       if (error != 0) return error;
       must_not_destroy(command);
-      std::copy(data.begin(), data.end(), node.cached.begin() + begin);
-      std::fill(node.unreadable.begin() + begin, node.unreadable.begin() + end, 0);
-      return 0;
+      return store(node, command.range, data);
   }
   return error;
+}
+
+/// Disks without room take what they have room for, sector by sector.
+int MirrorWorld::store(MirrorNode& node, mirror::Range range, const Values& data) {
+  for (auto sector = range.begin; sector < range.end; ++sector) {
+    const std::uint64_t value = data[sector - range.begin];
+    const bool takes_room = node.cached[sector] == 0 || node.cached[sector] == kNothing;
+    if (node.full && takes_room && value != 0 && value != node.cached[sector]) return ENOSPC;
+    node.cached[sector] = value;
+    node.unreadable[sector] = 0;
+  }
+  return 0;
 }
 
 /// The source is there, and serves the client that gave the order.
@@ -268,11 +279,12 @@ void MirrorWorld::receive(const Message& message) {
   MirrorClient& client = *clients_[message.client];
   if (client.dead || client.linked[message.command.member] != message.link) return;
   const std::uint64_t operation = message.command.operation;
-  const bool known = operation >= mirror::Group::kOwn || client.memory.contains(operation);
-  if (message.command.order == mirror::Order::read && known)
+  if (message.command.order == mirror::Order::read && operation >= mirror::Group::kOwn)
+    client.copies[{operation, message.command.member}] = message.data;
+  else if (message.command.order == mirror::Order::read && client.memory.contains(operation))
     client.memory[operation] = message.data;
   const mirror::MemberSet before = client.group.in_step();
-  client.group.answer(message.answer);
+  client.answered(message.command, message.answer);
   if (client.group.in_step() == before) return;
   const auto came = static_cast<mirror::MemberSet>(client.group.in_step() & ~before);
   if (mirror::size(came) == 1) recent_ = came;
@@ -310,6 +322,7 @@ void MirrorWorld::heal() {
   say("everything works from now on");
   for (MirrorNode& node : nodes_) {
     node.up = true;
+    node.full = false;
     std::fill(node.unreadable.begin(), node.unreadable.end(), 0);
   }
   allow_overwriting();

@@ -39,6 +39,8 @@ class MirrorChecker {
   /// A client's first view is recorded: those before it never end anything again.
   void attached(unsigned client);
   void wrote(unsigned client, std::uint64_t operation);
+  /// It has failed. Each sector may have its value or not.
+  void gave_up(unsigned client, std::uint64_t operation);
   /// An operator decides for this content, whatever else there is.
   void forced(const Values& content);
   void read(unsigned client, mirror::Range range, const Values& seen);
@@ -74,9 +76,13 @@ class MirrorClient final : public mirror::GroupHost {
   void attached() override;
   void done(std::uint64_t operation) override;
   void failed(std::uint64_t operation, int error) override;
+  mirror::MemberSet same(std::uint64_t operation, mirror::MemberSet members,
+                         unsigned source) override;
   bool may_copy() override;
   void over() override { dead = true; }
   void submit();
+  void answered(const mirror::Command& command, const mirror::Answer& answer);
+  void forget(std::uint64_t operation);
 
   MirrorWorld& world;
   unsigned number;
@@ -84,7 +90,9 @@ class MirrorClient final : public mirror::GroupHost {
   unsigned sessions = 0;
   std::vector<char> broken;  ///< the member has died, which the client does not know yet
   std::vector<char> cut;     ///< nothing passes
-  std::map<std::uint64_t, Values> memory;
+  std::map<std::uint64_t, Values> memory;                       ///< of requests
+  std::map<std::pair<std::uint64_t, unsigned>, Values> copies;  ///< of others, for each member
+  std::map<std::uint64_t, mirror::MemberSet> refused;  ///< members that had no room for a request
   std::map<std::uint64_t, std::pair<mirror::Group::Kind, mirror::Range>> requests;
   std::uint64_t next_request = 1;
   bool dead = false;
@@ -100,6 +108,7 @@ struct MirrorNode {
   std::vector<char> unreadable;  ///< sectors, until they are written
   bool foreign = false;          ///< its disk holds data of others, and is new in the group
   bool overwrite = false;        ///< an operator allows to destroy them
+  bool full = false;             ///< it has no room for sectors that it does not have yet
   std::unique_ptr<mirror::Member> member;
 };
 
@@ -141,6 +150,7 @@ class MirrorWorld {
     unsigned force = 0;        ///< that an operator forces one member in the end
     bool risen = false;        ///< a client ends half-way above another one's term
     unsigned foreign = 0;      ///< that a disk which is new in the group holds data of others
+    unsigned full = 0;         ///< of the faults: disks fill up, or have room again
     unsigned steps = 700;
   };
 
@@ -158,6 +168,8 @@ class MirrorWorld {
   void rise_half_way();
   void force_one();
   int carry_out(const mirror::Command& command, Values& data, mirror::Answer& answer);
+  int store(MirrorNode& node, mirror::Range range, const Values& data);
+  void fill_up();
   void end_other_sessions(const mirror::Command& command, unsigned client);
   void receive(const Message& message);
   void act(MirrorClient& client);

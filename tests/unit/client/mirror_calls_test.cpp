@@ -2,6 +2,7 @@
 // A mirror's requests, its own copies, and the state that its users wait for.
 #include <doctest/doctest.h>
 
+#include <array>
 #include <cerrno>
 #include <chrono>
 #include <memory>
@@ -26,6 +27,9 @@ struct Host final : GroupHost {
   void attached() override {}
   void done(std::uint64_t /*operation*/) override {}
   void failed(std::uint64_t /*operation*/, int /*error*/) override {}
+  MemberSet same(std::uint64_t /*operation*/, MemberSet members, unsigned /*source*/) override {
+    return members;
+  }
   bool may_copy() override { return true; }
   void over() override {}
 };
@@ -62,8 +66,8 @@ struct Calls {
 /// Asks to leave as soon as there is a wait.
 const rtrs::Interrupt kNow{.asked = [](void*) { return true; }};
 
-Command own(Order order, std::uint64_t operation) {
-  return {.order = order, .range = {8, 16}, .operation = operation};
+Command own(Order order, std::uint64_t operation, unsigned member = 0) {
+  return {.order = order, .member = member, .range = {8, 16}, .operation = operation};
 }
 
 }  // namespace
@@ -193,21 +197,50 @@ TEST_CASE("background copies: a copy writes the memory that its read filled, zer
   BackgroundCopies copies{0};
   Task read;
   copies.begin(own(Order::read, Group::kOwn), {});
-  copies.lend(own(Order::read, Group::kOwn), read);
+  copies.lend(own(Order::read, Group::kOwn), 512, read);
   CHECK(read.transfer.operation == IoOperation::read);
   CHECK(read.transfer.offset == 8 * 512);
   REQUIRE(read.transfer.length == 8 * 512);
   Task copy;
-  copies.lend(own(Order::copy, Group::kOwn), copy);
+  copies.lend(own(Order::copy, Group::kOwn, 1), 512, copy);
   CHECK(copy.transfer.operation == IoOperation::write_zeroes);
   CHECK(copy.transfer.copy);
   read.transfer.into[5] = std::byte{1};
-  copies.lend(own(Order::write, Group::kOwn), copy);
+  copies.lend(own(Order::write, Group::kOwn, 1), 512, copy);
   CHECK(copy.transfer.operation == IoOperation::write);
   CHECK(copy.transfer.from == read.transfer.into);
   CHECK_FALSE(copy.transfer.copy);
   copies.clear();
   CHECK(copy.transfer.from[5] == std::byte{1});  // the task keeps it
+}
+
+TEST_CASE("background copies: of members that were read, one gets only what differs") {
+  BackgroundCopies copies{0};
+  const Range range{8, 8 + 64};
+  const auto command = [&](Order order, unsigned member) {
+    return Command{
+        .order = order, .member = member, .range = range, .operation = Group::kOwn, .source = 0};
+  };
+  std::array<Task, 3> reads;
+  copies.begin(command(Order::read, 0), {});
+  for (unsigned i = 0; i < 3; ++i) copies.lend(command(Order::read, i), 512, reads[i]);
+  CHECK(copies.same(Group::kOwn, 0b111, 1) == 0b111);
+  reads[0].transfer.into[20000] = reads[0].transfer.into[20001] = std::byte{1};
+  reads[1].transfer.into[20000] = std::byte{1};
+  CHECK(copies.same(Group::kOwn, 0b111, 0) == 0b001);
+  CHECK(copies.same(Group::kOwn, 0b110, 2) == 0b100);
+  Task write;
+  copies.lend(command(Order::write, 1), 512, write);
+  CHECK(write.transfer.operation == IoOperation::write);
+  CHECK(write.transfer.offset == 8 * 512 + 16384);
+  CHECK(write.transfer.length == 4096);
+  CHECK(write.transfer.from == reads[0].transfer.into + 16384);
+  copies.lend(command(Order::write, 1), 16384, write);  // whole blocks of its disk
+  CHECK(write.transfer.offset == 8 * 512 + 16384);
+  CHECK(write.transfer.length == 16384);
+  copies.forget(1);
+  copies.lend(command(Order::write, 1), 512, write);
+  CHECK(write.transfer.length == 64 * 512);
 }
 
 TEST_CASE("mirror state: users wait until it is attached, dead, too late or interrupted") {

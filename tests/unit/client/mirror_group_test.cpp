@@ -18,7 +18,14 @@ struct Host final : mirror::GroupHost {
   void drop(unsigned member) override { dropped.push_back(member); }
   void attached() override {}
   void done(std::uint64_t operation) override { ended.push_back(operation); }
-  void failed(std::uint64_t operation, int /*error*/) override { failures.push_back(operation); }
+  void failed(std::uint64_t operation, int error) override {
+    failures.push_back(operation);
+    errors.push_back(error);
+  }
+  mirror::MemberSet same(std::uint64_t /*operation*/, mirror::MemberSet members,
+                         unsigned source) override {
+    return static_cast<mirror::MemberSet>(members & (alike | mirror::bit(source)));
+  }
   bool may_copy() override { return may; }
   void over() override {}
 
@@ -44,7 +51,9 @@ struct Host final : mirror::GroupHost {
   std::vector<Command> sent;
   std::vector<std::uint64_t> ended;
   std::vector<std::uint64_t> failures;
+  std::vector<int> errors;
   std::vector<unsigned> dropped;
+  mirror::MemberSet alike = 0;  ///< have the same data as any source
   bool may = true;
 };
 
@@ -218,11 +227,13 @@ TEST_CASE("mirror group: a read that fails at one member is read from another, a
   REQUIRE(good != bad);
   world.answer(Order::read, good);
   CHECK(world.host.ended == std::vector<std::uint64_t>{1});
-  const unsigned source = world.host.sent.back().member;  // of the repair
-  CHECK(source != bad);
-  world.answer(Order::read, source);
+  world.host.alike = 7;
+  for (unsigned i = 0; i < 3; ++i)  // the repair
+    if (i != bad) world.answer(Order::read, i);
   CHECK(world.host.newest(Order::write, bad).range.begin == 0);
-  for (unsigned i = 0; i < 3; ++i) world.answer(Order::write, i);
+  CHECK(world.host.newest(Order::write, bad).source != bad);
+  CHECK(world.host.count(Order::write, good) == 0);
+  world.answer(Order::write, bad);
   CHECK(world.group.in_step() == 7);
   // Once more: it does not keep what is written to it.
   world.group.submit(mirror::Group::Kind::read, 2, {0, 8});
@@ -242,6 +253,94 @@ TEST_CASE("mirror group: a read that fails everywhere fails, and the members sta
   CHECK(world.host.failures == std::vector<std::uint64_t>{1});
   CHECK(world.host.dropped.empty());
   CHECK(world.group.in_step() == 7);
+}
+
+TEST_CASE("mirror group: what all members in step refuse fails, and is made equal before a read") {
+  World world;
+  world.attach();
+  world.group.submit(mirror::Group::Kind::write, 1, {0, 8});
+  for (unsigned i = 0; i < 3; ++i) world.answer(Order::write, i, ENOSPC);
+  CHECK(world.host.failures == std::vector<std::uint64_t>{1});
+  CHECK(world.host.errors == std::vector<int>{ENOSPC});
+  CHECK(world.host.dropped.empty());
+  CHECK(world.group.unequal() == 1);
+  world.group.submit(mirror::Group::Kind::read, 2, {0, 8});
+  // All are read, and only those that differ are written.
+  world.host.alike = 0b011;
+  for (unsigned i = 0; i < 3; ++i) world.answer(Order::read, i);
+  CHECK(world.host.newest(Order::write, 2).source == 0);
+  CHECK(world.host.count(Order::write, 2) == 2);
+  CHECK(world.host.count(Order::write, 1) == 1);
+  CHECK(world.host.count(Order::read, 0) + world.host.count(Order::read, 1) == 2);
+  world.answer(Order::write, 2);
+  CHECK(world.group.unequal() == 0);
+  CHECK(world.host.sent.back().operation == 2);
+  CHECK(world.host.sent.back().order == Order::read);
+}
+
+TEST_CASE("mirror group: what all in step refuse is copied to members that come back") {
+  Returning world{false};
+  world.host.may = false;
+  REQUIRE(world.group.progress(2).left == 1);
+  world.group.submit(mirror::Group::Kind::write, 1, {24, 32});
+  for (unsigned i = 0; i < 3; ++i) world.answer(Order::write, i, i < 2 ? ENOSPC : 0);
+  CHECK(world.host.errors == std::vector<int>{ENOSPC});
+  CHECK(world.group.progress(2).left == 2);
+  CHECK(world.host.dropped.empty());
+}
+
+TEST_CASE("mirror group: who refuses what another member in step has carried out is lost") {
+  const std::vector<int> errors{ENOSPC, 0, ENOSPC};
+  for (const std::vector<unsigned>& order : {std::vector<unsigned>{0, 1, 2}, {1, 0, 2}}) {
+    World world;
+    world.attach();
+    world.group.submit(mirror::Group::Kind::write, 1, {0, 8});
+    for (const unsigned i : order) {
+      world.answer(Order::write, i, errors[i]);
+      if (i == 0 && order[0] == 0) CHECK(world.host.dropped.empty());
+    }
+    CHECK(world.host.dropped.front() == 0);
+    CHECK(world.host.failures.empty());
+  }
+}
+
+TEST_CASE("mirror group: different errors, and those of a bad disk, are the member's own") {
+  for (const int other : {EIO, EINVAL}) {
+    World world;
+    world.attach();
+    world.group.submit(mirror::Group::Kind::write, 1, {0, 8});
+    world.answer(Order::write, 0, ENOSPC);
+    world.answer(Order::write, 1, other);
+    CHECK(world.host.dropped == std::vector<unsigned>{1});
+    world.answer(Order::write, 2, ENOSPC);
+    for (const unsigned i : {0U, 2U}) world.answer(Order::view, i);
+    CHECK(world.host.errors == std::vector<int>{ENOSPC});
+    CHECK(world.group.in_step() == 0b101);
+  }
+}
+
+TEST_CASE("mirror group: a member without room for what another one has is itself the source") {
+  World world;
+  world.attach();
+  world.group.submit(mirror::Group::Kind::write, 1, {0, 8});
+  for (unsigned i = 0; i < 3; ++i) world.answer(Order::write, i, ENOSPC);
+  for (unsigned i = 0; i < 3; ++i) world.answer(Order::read, i);
+  world.answer(Order::write, 1);
+  world.answer(Order::write, 2, ENOSPC);
+  CHECK(world.host.dropped.empty());
+  for (unsigned i = 0; i < 3; ++i) world.answer(Order::read, i);
+  CHECK(world.host.newest(Order::write, 0).source == 2);
+  CHECK(world.host.newest(Order::write, 1).source == 2);
+  SUBCASE("there is room for its data") {
+    for (unsigned i = 0; i < 2; ++i) world.answer(Order::write, i);
+    CHECK(world.group.unequal() == 0);
+    CHECK(world.group.in_step() == 7);
+  }
+  SUBCASE("nor is there room for its data") {
+    world.answer(Order::write, 0);
+    world.answer(Order::write, 1, ENOSPC);
+    CHECK(world.host.dropped == std::vector<unsigned>{1});
+  }
 }
 
 TEST_CASE("mirror group: an empty disk in place of a member's is no copy, whatever the view says") {

@@ -133,6 +133,9 @@ struct Recorder : GroupHost {
   void attached() override {}
   void done(std::uint64_t /*operation*/) override {}
   void failed(std::uint64_t /*operation*/, int /*error*/) override {}
+  MemberSet same(std::uint64_t /*operation*/, MemberSet members, unsigned /*source*/) override {
+    return members;
+  }
   bool may_copy() override { return true; }
   void over() override {}
 };
