@@ -515,6 +515,44 @@ PYTHON
 }
 it_plugin "when the disks of all servers are full, a write fails, and no server is lost" all_full
 
+# Writes of others are held up until then. What has hung comes back with all that it missed.
+disk_hangs_for_long() {
+  member_fault[b]="delay:hold-file=$PWD/hold,hold=40s:"
+  start_members a b
+  face_of_mirror "control=$PWD/control"
+  nbdsh <<<'h.pwrite(b"x" * 65536, 0, nbd.CMD_FLAG_FUA)'
+  eventually 120 all_in_step
+  touch hold
+  nbdsh <<<'h.pwrite(b"y" * 65536, 0, nbd.CMD_FLAG_FUA); h.pwrite(b"z" * 65536, 0, nbd.CMD_FLAG_FUA)'
+  [[ $(mirror_says .losses) == 1 ]] || fail "the writes ended, and no server was lost"
+  [[ $(mirror_says '.members[1].trouble') == *"has left a request without an answer"* ]] ||
+    fail "it is not told why: $(mirror_says .)"
+  eventually 120 all_in_step
+  copies_are_same a b
+}
+it_plugin "a server whose disk hangs for half a minute is done without, and taken back later" \
+  disk_hangs_for_long
+
+disk_fails_again() {
+  member_fault[b]=fault:read-eio=1:
+  start_members a b
+  face_of_mirror "control=$PWD/control"
+  nbdsh <<<'h.pwrite(b"x" * (4 << 20), 0)'
+  eventually 120 all_in_step
+  eventually 120 failure_is_told
+  is_away 1 || fail "it is $(mirror_says '.members[1].state')"
+  [[ $(mirror_says .losses) == 2 ]] || fail "it was lost $(mirror_says .losses) times"
+  kill_hard a # nobody waits for the minute now that b may be needed
+  eventually 20 waits 1
+  start_member a
+  eventually 60 attached
+}
+failure_is_told() {
+  nbdsh <<<'assert h.pread(4 << 20, 0) == b"x" * (4 << 20)'
+  [[ $(mirror_says '.members[1].trouble') == *"fails again and again"*"tried again after 1 min"* ]]
+}
+it_plugin "a server whose disk fails again and again is tried ever more seldom" disk_fails_again
+
 # Of two servers one gets an empty disk while nobody is attached: only a person knows whether the old one
 # has gone on alone.
 disk_replaced_meanwhile() {

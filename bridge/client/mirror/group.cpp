@@ -196,6 +196,13 @@ bool Group::discard(unsigned member) {
   return true;
 }
 
+bool Group::can_spare(unsigned member) const {
+  const MemberSet base = members_.base();
+  if (!live() || !has(base, member)) return live();
+  const auto others = static_cast<MemberSet>(without(base, member) & in_step());
+  return others != 0 && size(others) >= threshold(in_step(), options_.degraded);
+}
+
 void Group::propose(MemberSet set, const std::vector<RegionMap>& inherit) {
   if (members_.propose(set, inherit)) return;
   members_.end();

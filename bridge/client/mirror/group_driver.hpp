@@ -15,6 +15,7 @@
 #include "bridge/client/config.hpp"
 #include "bridge/client/mirror/background_copies.hpp"
 #include "bridge/client/mirror/call_table.hpp"
+#include "bridge/client/mirror/disk_failures.hpp"
 #include "bridge/client/mirror/group.hpp"
 #include "bridge/client/mirror/member_links.hpp"
 #include "bridge/client/mirror/member_session.hpp"
@@ -95,7 +96,9 @@ class GroupDriver final : private GroupHost {
     bool discarded = false;   ///< by an operator
     bool hangs = false;       ///< it has not answered for so long that people are told
     bool overwrite = false;   ///< an operator allows to replace the content of its disk
-    int failure = 0;          ///< errno of the answer that the group handles at the moment
+    int failure = 0;          ///< errno of its newest answer in this session that was an error
+    bool bad_disk = false;    ///< that was the answer to a read, a change or a flush
+    DiskFailures disk_failures;
   };
   /// The newest event of the group that settle() must handle. `over` makes earlier ones void.
   enum class News : std::uint8_t { none, attached, over };
@@ -133,7 +136,8 @@ class GroupDriver final : private GroupHost {
   Group* live_group() const;
   void begin_group(const OpenMember& open);
   void lost(unsigned member);
-  void tell_of_hanging(unsigned member, Clock::time_point now);
+  Clock::duration wait_after_failure(unsigned member);
+  void check_hanging(unsigned member, Clock::time_point now);
   void check_links(Clock::time_point now);
   void choose_nearest();
   void begin_anew();

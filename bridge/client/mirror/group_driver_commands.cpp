@@ -73,9 +73,11 @@ void GroupDriver::finished(TaskPtr task) {
     if (task->order == Order::claim && answer.error == 0) claimed(task->member, answer.claimed);
     if (answer.error != 0 && answer.error != ESTALE)
       calls_.note_failure(task->operation, answer.error);
-    member.failure = answer.error;
+    if (answer.error != 0) {
+      member.failure = answer.error;
+      member.bad_disk = !task->message && answer.error != ESTALE;
+    }
     if (!superseded_) group_->answer(answer);
-    member.failure = 0;
   }
   tasks_.give_back(std::move(task));
 }

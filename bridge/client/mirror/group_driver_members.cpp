@@ -60,6 +60,8 @@ void GroupDriver::opened(unsigned number, std::unique_ptr<OpenMember> open) {
     member.link->set_trouble(wrong);
     return member.link->renew(std::move(open));
   }
+  member.failure = 0;
+  member.bad_disk = false;
   member.session.begin(std::move(open));
   group_->link_up(number, member.overwrite);
 }
@@ -94,7 +96,19 @@ void GroupDriver::drop(unsigned number) {
     report_.lost(number, member.link->server(), member.link->trouble(), member.failure);
   auto open = member.session.end();
   if (member.discarded) return member.link->let_go(std::move(open));
-  member.link->renew(std::move(open));
+  const bool waits = member.bad_disk && group_ != nullptr && group_->can_spare(number);
+  member.link->renew(std::move(open), waits ? wait_after_failure(number) : Clock::duration{});
+}
+
+/// The first failure may be an accident.
+GroupDriver::Clock::duration GroupDriver::wait_after_failure(unsigned number) {
+  Member& member = members_[number];
+  const auto wait = member.disk_failures.add(Clock::now());
+  if (wait != wait.zero())
+    member.link->set_trouble(
+        words_of_failing(member.link->server(), member.failure,
+                         std::chrono::duration_cast<std::chrono::minutes>(wait)));
+  return wait;
 }
 
 void GroupDriver::lost(unsigned number) {
@@ -102,24 +116,48 @@ void GroupDriver::lost(unsigned number) {
   if (group_ != nullptr) group_->link_down(number);
 }
 
-/// Nobody is lost for that: a slow disk answers in the end, and nothing of it may land later.
-void GroupDriver::tell_of_hanging(unsigned number, Clock::time_point now) {
-  constexpr std::chrono::seconds kLong{5};
+/// Users wait for a member that hangs. If the others answer, and can go on without it, it is lost.
+/// Nothing of it may land later, as its server takes no new claim before the old requests have
+/// ended.
+void GroupDriver::check_hanging(unsigned number, Clock::time_point now) {
+  constexpr std::chrono::seconds kTold{5};
+  constexpr std::chrono::seconds kLost{30};
   Member& member = members_[number];
-  const bool hangs = member.session.is_open() && member.session.waits(now) >= kLong;
-  if (std::exchange(member.hangs, hangs) == hangs) return;
+  const auto waits = member.session.is_open() ? member.session.waits(now) : Clock::duration{};
+  const bool is_used =
+      live_group() == nullptr || group_->progress(number).standing >= Group::Standing::resync;
+  const bool hangs = is_used && waits >= kTold;
   const std::string server = member.link->server();
-  if (hangs) return report_.say(rtrs::LogLevel::warning, server + ": " + words_of_hanging(server));
-  report_.say(rtrs::LogLevel::info, server + ": it leaves no request without an answer any more");
+  if (std::exchange(member.hangs, hangs) != hangs) {
+    if (hangs)
+      report_.say(rtrs::LogLevel::warning, server + ": " + words_of_hanging(server));
+    else
+      report_.say(rtrs::LogLevel::info,
+                  server + ": it leaves no request without an answer any more");
+  }
+  if (!hangs || waits < kLost || group_ == nullptr || !group_->can_spare(number)) return;
+  const auto answers = [&](const Member& other) {
+    return other.session.is_open() && other.session.waits(now) < kTold &&
+           has(group_->in_step(), static_cast<unsigned>(&other - members_.data()));
+  };
+  if (std::ranges::none_of(members_, answers)) return;
+  member.failure = ETIMEDOUT;
+  member.bad_disk = true;
+  member.hangs = false;
+  member.link->set_trouble(
+      "it has left a request without an answer for half a minute, while others "
+      "answered; it is taken back when its disk answers");
+  lost(number);
 }
 
 void GroupDriver::check_links(Clock::time_point now) {
   for (unsigned i = 0; i < members_.size(); ++i) {
-    tell_of_hanging(i, now);
+    check_hanging(i, now);
     if (!members_[i].session.is_lost(now)) continue;
     members_[i].link->set_trouble(members_[i].session.has_lost_device()
                                       ? "its disk was opened by another client, or replaced"
                                       : "no path to it works any more");
+    members_[i].bad_disk = false;  // an earlier error is not the reason
     lost(i);
   }
 }
@@ -148,7 +186,10 @@ void GroupDriver::over() {
 /// The group is over. Calls without an answer go to the next one, unless an answer ended the group.
 void GroupDriver::begin_anew() {
   was_live_ = true;
-  for (unsigned i = 0; i < members_.size(); ++i) drop(i);
+  for (unsigned i = 0; i < members_.size(); ++i) {
+    drop(i);
+    members_[i].link->hurry();  // it may be needed
+  }
   group_.reset();
   copies_.clear();
   state_.set_live(false);

@@ -39,11 +39,18 @@ void MemberLink::start() {
   thread_ = std::thread{[this] { run(); }};
 }
 
-void MemberLink::renew(std::unique_ptr<OpenMember> before) {
+void MemberLink::renew(std::unique_ptr<OpenMember> before, Clock::duration wait) {
   const std::lock_guard lock{mutex_};
   if (before != nullptr) ended_.push_back(std::move(before));
   if (Clock::now() - opened_ > kSteady) pause_ = kLeastPause;
+  not_before_ = Clock::now() + wait;
   wanted_ = true;
+  changed_.notify_all();
+}
+
+void MemberLink::hurry() {
+  const std::lock_guard lock{mutex_};
+  not_before_ = {};
   changed_.notify_all();
 }
 
@@ -62,6 +69,7 @@ void MemberLink::go_to(const rtrs::PathAddress& path) {
   trouble_.clear();
   told_.clear();
   pause_ = kLeastPause;
+  not_before_ = {};
   wanted_ = true;
   changed_.notify_all();
 }
@@ -132,12 +140,19 @@ bool MemberLink::is_in_vain(void* context) {
   return self.leaving_ || !self.wanted_ || self.config_ != self.tried_;
 }
 
+bool MemberLink::is_due() const { return wanted_ && Clock::now() >= not_before_; }
+
 void MemberLink::run() {
   std::unique_lock lock{mutex_};
   for (;;) {
-    changed_.wait(lock, [this] { return wanted_ || leaving_ || !ended_.empty(); });
+    while (!is_due() && !leaving_ && ended_.empty()) {
+      if (wanted_)
+        changed_.wait_until(lock, not_before_);
+      else
+        changed_.wait(lock);
+    }
     std::vector<std::unique_ptr<OpenMember>> ended = std::exchange(ended_, {});
-    const bool connects = wanted_ && !leaving_;
+    const bool connects = is_due() && !leaving_;
     const bool leaves = leaving_;
     lock.unlock();
     for (auto& member : ended) member->shared->leave();

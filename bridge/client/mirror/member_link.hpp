@@ -34,6 +34,7 @@ struct OpenMember {
 class MemberLink {
  public:
   using OnOpen = std::function<void(std::unique_ptr<OpenMember>)>;
+  using Clock = std::chrono::steady_clock;
 
   /// `config`: with the paths to this member. `on_open` is called from the link's thread.
   MemberLink(ClientConfig config, rtrs::Log log, OnOpen on_open);
@@ -43,8 +44,10 @@ class MemberLink {
   MemberLink& operator=(const MemberLink&) = delete;
 
   void start();
-  /// Ends the present session and makes a new one.
-  void renew(std::unique_ptr<OpenMember> before);
+  /// Ends the present session and makes a new one, `wait` later at the earliest.
+  void renew(std::unique_ptr<OpenMember> before, Clock::duration wait = {});
+  /// Makes the new session now, if one is to be made.
+  void hurry();
   /// Ends the session, or an attempt to make one, and makes no new one.
   void let_go(std::unique_ptr<OpenMember> before);
   /// Replaces the server. An attempt to reach the one before ends at once.
@@ -62,7 +65,6 @@ class MemberLink {
   SessionStatus status() const;
 
  private:
-  using Clock = std::chrono::steady_clock;
   using Quiet = std::shared_ptr<std::atomic<bool>>;  ///< true: the session's lines are not said
 
   rtrs::Log log_of_attempt(const ClientConfig& config, Quiet quiet) const;
@@ -70,6 +72,7 @@ class MemberLink {
   std::unique_ptr<OpenMember> connect();
   std::string complaint(const OpenMember& member) const;
   static bool is_in_vain(void* context);
+  bool is_due() const;
 
   const rtrs::Log log_;
   const OnOpen on_open_;
@@ -77,6 +80,7 @@ class MemberLink {
   std::condition_variable changed_;
   std::shared_ptr<const ClientConfig> config_;  ///< guarded by mutex_, as all below
   bool wanted_ = true;
+  Clock::time_point not_before_{};  ///< a new session
   bool leaving_ = false;
   std::shared_ptr<const ClientConfig> tried_;       ///< of the newest attempt
   std::shared_ptr<SharedSession> shared_;           ///< likewise

@@ -2,6 +2,7 @@
 #include "bridge/client/mirror/mirror_status.hpp"
 
 #include <algorithm>
+#include <system_error>
 #include <utility>
 
 namespace rnbd::mirror {
@@ -46,6 +47,14 @@ std::string words_of_hanging(const std::string& server) {
          "it; "
          "`rnbd-ctl SOCKET mirror discard " +
          server + "` goes on without it";
+}
+
+std::string words_of_failing(const std::string& server, int error, std::chrono::minutes wait) {
+  return "its disk fails again and again, the last time with: " +
+         std::generic_category().message(error) + "; it is tried again after " +
+         std::to_string(wait.count()) +
+         " min; see its log, and replace the disk: `rnbd-ctl SOCKET " + "mirror discard " + server +
+         "` and `mirror add`";
 }
 
 std::string why_not_attached(const MirrorStatus& status) {

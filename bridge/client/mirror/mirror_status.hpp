@@ -43,6 +43,9 @@ struct MirrorStatus {
 
 /// The trouble with a member that holds up requests, and the way out.
 std::string words_of_hanging(const std::string& server);
+/// Likewise with one whose disk has failed several times, the last time with this errno. It is
+/// tried again after `wait`.
+std::string words_of_failing(const std::string& server, int error, std::chrono::minutes wait);
 
 /// Why a mirror is not attached, for people: who is there, which record stands against which, and
 /// the way out where only a person can decide.

@@ -565,6 +565,22 @@ TEST_CASE("mirror group: the last member in step is not discarded") {
   CHECK(world.host.dropped == std::vector<unsigned>{1, 2});
 }
 
+TEST_CASE("mirror group: it can spare members as long as the rules of a loss are obeyed") {
+  World world;
+  CHECK_FALSE(world.group.can_spare(0));  // it is not live
+  world.attach();
+  for (unsigned i = 0; i < 3; ++i) CHECK(world.group.can_spare(i));
+  world.group.link_down(2);
+  CHECK(world.group.can_spare(2));
+  CHECK_FALSE(world.group.can_spare(1));  // before it is recorded that two of three go on
+  for (unsigned i = 0; i < 2; ++i) world.answer(Order::view, i);
+  CHECK(world.group.can_spare(1));
+  world.group.link_down(1);
+  world.answer(Order::view, 0);
+  CHECK(world.group.can_spare(1));
+  CHECK_FALSE(world.group.can_spare(0));
+}
+
 TEST_CASE("mirror group: while a view is recorded, discarding obeys the rules of a loss") {
   World world;
   world.attach();

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "bridge/client/mirror/activity.hpp"
+#include "bridge/client/mirror/disk_failures.hpp"
 #include "bridge/client/mirror/group.hpp"
 #include "bridge/client/mirror/group_driver.hpp"
 #include "bridge/client/mirror/member_links.hpp"
@@ -187,6 +188,19 @@ TEST_CASE("standing report: each tenth of a resync, a return and a loss are said
   CHECK(lines == std::vector<std::string>{
                      "mirror disk0: b:1 is lost; the others go on: no path to it works any more"});
   CHECK(report.losses() == 1);
+}
+
+TEST_CASE("disk failures: the first one is forgiven, and each further one costs more time") {
+  using std::chrono::minutes;
+  DiskFailures failures;
+  const DiskFailures::Clock::time_point start{minutes{1000}};
+  CHECK(failures.add(start) == minutes{0});
+  CHECK(failures.add(start) == minutes{1});
+  CHECK(failures.add(start + minutes{2}) == minutes{5});
+  CHECK(failures.add(start + minutes{10}) == minutes{30});
+  CHECK(failures.add(start + minutes{69}) == minutes{30});
+  CHECK(failures.add(start + minutes{129}) == minutes{0});  // after an hour without one
+  CHECK(failures.add(start + minutes{130}) == minutes{1});
 }
 
 TEST_CASE("own terms: before a view of its own is in force, nobody supersedes the client") {
