@@ -571,6 +571,11 @@ disk_replaced_meanwhile() {
 it_plugin "a disk that was replaced while nobody was attached is named, and so is the way out" \
   disk_replaced_meanwhile
 
+# waits_for MEMBER SERVER: and says so.
+waits_for() {
+  [[ $(mirror_says ".members[$1] | .state + .trouble") == "waitingis there, and waits for $2:"* ]]
+}
+
 # The mirror is not attached without the dead one, so there is nothing to discard it from.
 one_of_quorum_dead() {
   local a b
@@ -582,7 +587,7 @@ one_of_quorum_dead() {
   eventually 20 all_in_step
   kill_hard a
   eventually 20 detached
-  eventually 20 waits 1
+  eventually 20 waits_for 1 "$a"
   status_of 1 "${ctl_command[@]}" "$PWD/control" mirror discard "$a"
   says said "mirror force"
   mirror_order force "$b" --force

@@ -21,8 +21,11 @@ GroupDriver::Done GroupDriver::force(const std::string& server, bool sure) {
   if (live_group() != nullptr)
     return refuse(EALREADY, "the mirror is attached, so nothing has to be forced");
   if (!sure) return refuse(EPERM, links_.dangers_of_forcing(*member));
-  if (group_ == nullptr || !group_->force(*member))
-    return refuse(ENXIO, "that server cannot be used now: " + links_.troubles());
+  if (group_ == nullptr || !group_->force(*member)) {
+    MirrorStatus status = state_.status();
+    links_.complete(status);
+    return refuse(ENXIO, "that server cannot be used now: " + why_not_attached(status));
+  }
   forced_ = true;
   report_.say(rtrs::LogLevel::warning,
               "an operator has it go on with the disk of " + links_.server(*member) + " only");

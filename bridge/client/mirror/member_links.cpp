@@ -87,14 +87,15 @@ tl::expected<unsigned, rtrs::Failure> MemberLinks::named(const std::string& want
   return tl::unexpected(rtrs::Failure{ENOENT, "no member is called that; write one of: " + all});
 }
 
-std::string MemberLinks::troubles() const {
-  std::string text;
+void MemberLinks::complete(MirrorStatus& status) const {
+  status.uri = uri();
+  status.members.resize(links_.size());
   for (unsigned i = 0; i < links_.size(); ++i) {
-    const std::string why = links_[i]->trouble();
-    if (i != 0) text += ", ";
-    text += server(i) + " (" + (why.empty() ? "is there" : why) + ")";
+    MemberStatus& member = status.members[i];
+    member.server = server(i);
+    member.trouble = links_[i]->trouble();
+    member.session = links_[i]->status();
   }
-  return text;
 }
 
 std::string MemberLinks::dangers_of_forcing(unsigned member) const {

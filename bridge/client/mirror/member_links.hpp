@@ -11,10 +11,11 @@
 #include "bridge/client/config.hpp"
 #include "bridge/client/mirror/member_link.hpp"
 #include "bridge/client/mirror/mirror_config.hpp"
+#include "bridge/client/mirror/mirror_status.hpp"
 
 namespace rnbd::mirror {
 
-/// Tells people and members the address of each member, and why one is away.
+/// Tells people and members the address of each member, and people why one is away.
 ///
 /// Threads: any.
 class MemberLinks {
@@ -30,8 +31,8 @@ class MemberLinks {
   std::string server(unsigned member) const { return links_[member]->server(); }
   /// Errors: ENOENT, with the names of all.
   tl::expected<unsigned, rtrs::Failure> named(const std::string& server) const;
-  /// "a:1234 (why), b:1234 (why)"
-  std::string troubles() const;
+  /// Adds what the links know: the servers, their sessions, their troubles, and the mirror's URI.
+  void complete(MirrorStatus& status) const;
   /// A warning for an operator who makes the group go on with this member alone.
   std::string dangers_of_forcing(unsigned member) const;
 

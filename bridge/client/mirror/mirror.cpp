@@ -90,15 +90,7 @@ void Mirror::give_up(rtrs::LaneLoop::Job& job) {
 
 MirrorStatus Mirror::status() const {
   MirrorStatus status = state_.status();
-  status.uri = links_.uri();
-  status.members.resize(config_.servers.size());
-  for (unsigned i = 0; i < status.members.size(); ++i) {
-    MemberStatus& member = status.members[i];
-    member.server = links_.server(i);
-    member.trouble = links_[i].trouble();
-    if (member.trouble.empty() && member.hangs) member.trouble = words_of_hanging(member.server);
-    member.session = links_[i].status();
-  }
+  links_.complete(status);
   if (!status.live && status.trouble.empty())
     status.trouble = "too few members: " + why_not_attached(status);
   return status;

@@ -40,7 +40,7 @@ Json describe(const ClientConfig& config, const MirrorStatus& status) {
                {"state", member.discarded ? "discarded" : name_of(member.progress.standing)},
                {"progress_percent", nullptr},
                {"left_mib", nullptr},
-               {"trouble", member.trouble}};
+               {"trouble", why_not_used(member, status)}};
     if (member.progress.standing == Group::Standing::resync && member.to_copy != 0) {
       const std::uint64_t copied = member.to_copy - member.progress.left;
       entry["progress_percent"] = copied * 100 / member.to_copy;

@@ -15,14 +15,24 @@ std::string names_of(MemberSet set, const MirrorStatus& status) {
   return names;
 }
 
-std::string state_of(const MemberStatus& member, const MirrorStatus& status) {
-  if (!member.trouble.empty()) return member.trouble;
+bool is_there(const MemberStatus& member) {
+  return member.trouble.empty() && member.progress.standing != Group::Standing::away;
+}
+
+/// Of a member that has answered while the mirror attaches.
+std::string what_it_waits_for(const MemberStatus& member, const MirrorStatus& status) {
   const Membership::Record& record = member.record;
-  if (member.progress.standing == Group::Standing::away) return "has not answered yet";
-  if (!record.told) return "is there";
-  if (record.blank) return "is there, and its disk is new in this mirror";
-  return std::string{"is there, and its record"} + (record.older ? " is an older one: it" : "") +
-         " has in step " + names_of(record.set, status);
+  if (record.blank) return "its disk is new in this mirror";
+  if (record.older)
+    return "its record is an older one: it has in step " + names_of(record.set, status);
+  MemberSet missing = 0;
+  for (unsigned i = 0; i < status.members.size(); ++i)
+    if ((!record.told || has(record.set, i)) && !is_there(status.members[i]))
+      missing = with(missing, i);
+  const std::string waits = missing != 0 ? "waits for " + names_of(missing, status) : "";
+  if (!record.told) return waits.empty() ? "its record is being read" : waits;
+  return waits + (waits.empty() ? "" : ": ") + "its record has in step " +
+         names_of(record.set, status);
 }
 
 /// The old disk of a member may have gone on alone, and only a person knows what became of it.
@@ -57,10 +67,20 @@ std::string words_of_failing(const std::string& server, int error, std::chrono::
          "` and `mirror add`";
 }
 
+std::string why_not_used(const MemberStatus& member, const MirrorStatus& status) {
+  using Standing = Group::Standing;
+  if (!member.trouble.empty()) return member.trouble;
+  if (member.hangs) return words_of_hanging(member.server);
+  if (member.progress.standing >= Standing::resync) return "";
+  if (member.progress.standing == Standing::away) return "has not answered yet";
+  return "is there, and " +
+         (status.live ? "is about to be taken in" : what_it_waits_for(member, status));
+}
+
 std::string why_not_attached(const MirrorStatus& status) {
   std::string text;
   for (const MemberStatus& member : status.members)
-    text += (text.empty() ? "" : ", ") + member.server + " (" + state_of(member, status) + ")";
+    text += (text.empty() ? "" : ", ") + member.server + " (" + why_not_used(member, status) + ")";
   return text + way_out(status);
 }
 

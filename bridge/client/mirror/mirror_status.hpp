@@ -22,7 +22,7 @@ struct MemberStatus {
   Group::Progress progress{};
   Membership::Record record{};
   std::uint32_t to_copy = 0;  ///< regions, when its resync began
-  std::string trouble{};      ///< why it is away; "" = it is not
+  std::string trouble{};      ///< as its link says: why it is away; "" = it is not
   SessionStatus session{};
   bool discarded = false;
   bool hangs = false;  ///< it has a path, and leaves a request without an answer
@@ -46,6 +46,10 @@ std::string words_of_hanging(const std::string& server);
 /// Likewise with one whose disk has failed several times, the last time with this errno. It is
 /// tried again after `wait`.
 std::string words_of_failing(const std::string& server, int error, std::chrono::minutes wait);
+
+/// Why a member is not used, in one sentence for people, from all that is known of it; "" = it is
+/// in step, or brought up to date.
+std::string why_not_used(const MemberStatus& member, const MirrorStatus& status);
 
 /// Why a mirror is not attached, for people: who is there, which record stands against which, and
 /// the way out where only a person can decide.

@@ -292,20 +292,47 @@ TEST_CASE("mirror status: it says who is there, and which record stands against 
     status.members.push_back({.server = server, .progress = {Standing::waiting, 0}});
   MemberStatus &a = status.members[0], &b = status.members[1];
   b.progress = {};
-  CHECK(why_not_attached(status) == "a:1 (is there), b:1 (has not answered yet)");
-  b.trouble = "Connection refused";
-  CHECK(why_not_attached(status) == "a:1 (is there), b:1 (Connection refused)");
-  a.record = {.told = true, .set = 3};
   CHECK(why_not_attached(status) ==
-        "a:1 (is there, and its record has in step a:1 and b:1), b:1 (Connection refused)");
+        "a:1 (is there, and waits for b:1), b:1 (has not answered yet)");
+  b.trouble = "Connection refused";
+  CHECK(why_not_attached(status) == "a:1 (is there, and waits for b:1), b:1 (Connection refused)");
+  a.record = {.told = true, .set = 3};
+  CHECK(why_not_used(a, status) ==
+        "is there, and waits for b:1: its record has in step a:1 and b:1");
+  CHECK(why_not_used(b, status) == "Connection refused");
   b = {
       .server = "b:1", .progress = {Standing::waiting, 0}, .record = {.told = true, .blank = true}};
   const std::string text = why_not_attached(status);
   CHECK(text.find("b:1 (is there, and its disk is new in this mirror); the former disk of b:1") !=
         std::string::npos);
+  CHECK(why_not_used(a, status) == "is there, and its record has in step a:1 and b:1");
   CHECK(text.find("go on with a:1 by `rnbd-ctl SOCKET mirror force a:1`") != std::string::npos);
   b.record = {.told = true, .older = true, .set = 3};
   CHECK(why_not_attached(status).find("mirror force") == std::string::npos);
   CHECK(why_not_attached(status).find("its record is an older one: it has in step a:1 and b:1") !=
         std::string::npos);
+}
+
+TEST_CASE("mirror status: each member that is not used has a reason") {
+  using Standing = Membership::Standing;
+  MirrorStatus status;
+  status.live = true;
+  for (const char* server : {"a:1", "b:1"})
+    status.members.push_back({.server = server, .progress = {Standing::in_step, 0}});
+  MemberStatus &a = status.members[0], &b = status.members[1];
+  CHECK(why_not_used(a, status).empty());
+  b.hangs = true;
+  CHECK(why_not_used(b, status).find("mirror discard b:1") != std::string::npos);
+  b = {.server = "b:1", .progress = {Standing::resync, 3}};
+  CHECK(why_not_used(b, status).empty());
+  b.progress = {Standing::waiting, 0};
+  CHECK(why_not_used(b, status) == "is there, and is about to be taken in");
+  b.progress = {};
+  CHECK(why_not_used(b, status) == "has not answered yet");
+  b.trouble = "another client writes to it";
+  CHECK(why_not_used(b, status) == "another client writes to it");
+  status.live = false;
+  a.progress = b.progress = {Standing::waiting, 0};
+  b.trouble = "";
+  CHECK(why_not_used(a, status) == "is there, and its record is being read");
 }
