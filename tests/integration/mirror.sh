@@ -184,6 +184,18 @@ it "the content of a disk survives when its server is killed during the first co
 it_plugin "the content of a disk survives when its server stands still during the first copy" \
   copy_interrupted freeze thaw
 
+pace_told() {
+  start_members a b
+  mirror+="?resync-rate=1"
+  face_of_mirror "control=$PWD/control"
+  nbdsh <<<'h.get_size()'
+  eventually 20 tells_pace
+}
+tells_pace() {
+  [[ $(mirror_says '.members[1] | .mib_per_second > 0 and .seconds_left > 0') == true ]]
+}
+it_plugin "a copy under way tells its pace, and the time that is left" pace_told
+
 # Reads of the first server fail now and then, and those of the first copy, too.
 copy_unreadable() {
   random_file a.img 32M

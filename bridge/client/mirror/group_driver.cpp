@@ -164,15 +164,17 @@ void GroupDriver::report() {
     status.unequal = group_->unequal();
   }
   for (unsigned i = 0; i < members_.size(); ++i) {
-    const Member& member = members_[i];
+    Member& member = members_[i];
     const auto progress = group_ != nullptr ? group_->progress(i) : Group::Progress{};
     const std::string server = links_.server(i);
     report_.progress(i, server, progress, shape_.region_shift);
+    member.pace.add(Clock::now(), progress);
     status.members.push_back(
         {.server = server,
          .progress = progress,
          .record = group_ != nullptr ? group_->record(i) : Membership::Record{},
          .to_copy = report_.to_copy(i),
+         .pace = member.pace.regions_per_second(),
          .discarded = member.discarded,
          .hangs = member.hangs});
   }

@@ -20,6 +20,7 @@
 #include "bridge/client/mirror/member_links.hpp"
 #include "bridge/client/mirror/member_session.hpp"
 #include "bridge/client/mirror/mirror_status.hpp"
+#include "bridge/client/mirror/resync_pace.hpp"
 #include "bridge/client/mirror/standing_report.hpp"
 
 namespace rnbd::mirror {
@@ -99,6 +100,7 @@ class GroupDriver final : private GroupHost {
     int failure = 0;          ///< errno of its newest answer in this session that was an error
     bool bad_disk = false;    ///< that was the answer to a read, a change or a flush
     DiskFailures disk_failures;
+    ResyncPace pace;
   };
   /// The newest event of the group that settle() must handle. `over` makes earlier ones void.
   enum class News : std::uint8_t { none, attached, over };

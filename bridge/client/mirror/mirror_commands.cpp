@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cmath>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
@@ -40,11 +41,18 @@ Json describe(const ClientConfig& config, const MirrorStatus& status) {
                {"state", member.discarded ? "discarded" : name_of(member.progress.standing)},
                {"progress_percent", nullptr},
                {"left_mib", nullptr},
+               {"mib_per_second", nullptr},
+               {"seconds_left", nullptr},
                {"trouble", why_not_used(member, status)}};
     if (member.progress.standing == Group::Standing::resync && member.to_copy != 0) {
       const std::uint64_t copied = member.to_copy - member.progress.left;
       entry["progress_percent"] = copied * 100 / member.to_copy;
       entry["left_mib"] = mib(member.progress.left);
+    }
+    if (member.pace != 0) {
+      const double mib_of_region = static_cast<double>(status.region_bytes) / (1 << 20);
+      entry["mib_per_second"] = std::round(member.pace * mib_of_region * 10) / 10;
+      entry["seconds_left"] = std::lround(std::ceil(member.progress.left / member.pace));
     }
     answer["members"].push_back(std::move(entry));
   }

@@ -22,6 +22,7 @@ struct MemberStatus {
   Group::Progress progress{};
   Membership::Record record{};
   std::uint32_t to_copy = 0;  ///< regions, when its resync began
+  double pace = 0;            ///< regions a second in the last 10 s of its resync; 0: not known
   std::string trouble{};      ///< as its link says: why it is away; "" = it is not
   SessionStatus session{};
   bool discarded = false;

@@ -13,6 +13,7 @@
 #include "bridge/client/mirror/membership.hpp"
 #include "bridge/client/mirror/mirror_config.hpp"
 #include "bridge/client/mirror/mirror_status.hpp"
+#include "bridge/client/mirror/resync_pace.hpp"
 #include "bridge/client/mirror/standing_report.hpp"
 
 using namespace rnbd::mirror;
@@ -201,6 +202,30 @@ TEST_CASE("disk failures: the first one is forgiven, and each further one costs 
   CHECK(failures.add(start + minutes{69}) == minutes{30});
   CHECK(failures.add(start + minutes{129}) == minutes{0});  // after an hour without one
   CHECK(failures.add(start + minutes{130}) == minutes{1});
+}
+
+TEST_CASE("resync pace: it is that of the last 10 seconds") {
+  using std::chrono::milliseconds;
+  using std::chrono::seconds;
+  using Standing = Membership::Standing;
+  ResyncPace pace;
+  const ResyncPace::Clock::time_point start{seconds{1000}};
+  pace.add(start, {Standing::resync, 1000});
+  CHECK(pace.regions_per_second() == 0);
+  pace.add(start + milliseconds{500}, {Standing::resync, 500});
+  CHECK(pace.regions_per_second() == 0);  // too soon to tell
+  for (unsigned second = 1; second <= 5; ++second)
+    pace.add(start + seconds{second}, {Standing::resync, 1000 - 10 * second});
+  CHECK(pace.regions_per_second() == 10);
+  for (unsigned second = 6; second <= 20; ++second)
+    pace.add(start + seconds{second}, {Standing::resync, 950 - 20 * (second - 5)});
+  CHECK(pace.regions_per_second() == 20);
+  for (unsigned second = 21; second <= 31; ++second)
+    pace.add(start + seconds{second}, {Standing::resync, 800});  // it goes backward, and stops
+  CHECK(pace.regions_per_second() == 0);
+  pace.add(start + seconds{32}, {Standing::in_step, 0});
+  pace.add(start + seconds{33}, {Standing::resync, 10});
+  CHECK(pace.regions_per_second() == 0);
 }
 
 TEST_CASE("own terms: before a view of its own is in force, nobody supersedes the client") {
