@@ -484,13 +484,13 @@ disk_hangs() {
 }
 it_plugin "a server whose disk hangs is named, and writes go on when it is discarded" disk_hangs
 
-# small_disk NAME: a file system of its own for a copy, in which not all of the disk has room.
+# small_disk NAME [TAKEN]: a file system of its own for a copy, in which not all of the disk has room.
 small_disk() {
   mkdir "$1"
   mount -t tmpfs -o size=8M tmpfs "$1" 2>/dev/null || skip "cannot mount tmpfs here"
   at_end umount "$PWD/$1"
   truncate -s "$disk_size" "$1/disk"
-  fallocate --length 2M "$1/other"
+  fallocate --length "${2:-2M}" "$1/other"
   ln -s "$1/disk" "$1.img"
 }
 all_full() {
@@ -526,6 +526,35 @@ PYTHON
   copies_are_same a b
 }
 it_plugin "when the disks of all servers are full, a write fails, and no server is lost" all_full
+
+# The mirror needs both, so the one with less room decides, and its data are those that count.
+needed_one_full() {
+  ((EUID == 0)) || skip "only root can mount a small file system"
+  small_disk a 1500K
+  small_disk b 1900K
+  start_members a b
+  mirror+="?degraded=quorum"
+  face_of_mirror "control=$PWD/control"
+  nbdsh <<<'h.pwrite(b"x" * 512, 0)'
+  eventually 120 all_in_step
+  nbdsh <<'PYTHON'
+MIB = 1 << 20
+written = 0
+try:
+    while True:
+        h.pwrite(b"x" * MIB, written * MIB)
+        written += 1
+except nbd.Error as error:
+    assert error.errnum == errno.ENOSPC, error
+assert written < 8, written
+assert set(h.pread(MIB, written * MIB)) <= {0, ord("x")}
+h.flush()
+PYTHON
+  [[ $(mirror_says .losses) == 0 ]] || fail "a server was lost: $(mirror_says .)"
+  eventually 60 all_in_step
+  copies_are_same a b
+}
+it_plugin "a server that the mirror needs has less room than the other, and is not lost" needed_one_full
 
 # Writes of others are held up until then. What has hung comes back with all that it missed.
 disk_hangs_for_long() {

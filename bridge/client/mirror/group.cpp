@@ -196,10 +196,10 @@ bool Group::discard(unsigned member) {
   return true;
 }
 
-bool Group::can_spare(unsigned member) const {
+bool Group::can_spare(MemberSet members) const {
   const MemberSet base = members_.base();
-  if (!live() || !has(base, member)) return live();
-  const auto others = static_cast<MemberSet>(without(base, member) & in_step());
+  if (!live() || (base & members) == 0) return live();
+  const auto others = static_cast<MemberSet>(base & ~members & in_step());
   return others != 0 && size(others) >= threshold(in_step(), options_.degraded);
 }
 

@@ -128,8 +128,8 @@ class Group {
   bool whole() const;
   /// True if no region is known to be in an activity log.
   bool cold() const { return activity_.cold(); }
-  /// True if the group is live, and goes on when this member is lost.
-  bool can_spare(unsigned member) const;
+  /// True if the group is live, and goes on when these members are lost.
+  bool can_spare(MemberSet members) const;
   /// Sends reads to this member while it is in step; kMaxMembers: to all members in turn.
   void prefer(unsigned member) { preferred_ = member; }
 

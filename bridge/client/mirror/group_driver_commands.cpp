@@ -15,7 +15,9 @@ void GroupDriver::done(std::uint64_t operation) {
 
 void GroupDriver::failed(std::uint64_t operation, int error) {
   if (operation < Group::kOwn) return calls_.end(operation, error);
-  if (const auto range = copies_.failed(operation, Clock::now())) report_.unreadable(*range);
+  const auto range = copies_.failed(operation, Clock::now());
+  if (range && error == EIO) report_.unreadable(*range);
+  if (range && error != EIO) report_.unequal(*range, error);
 }
 
 bool GroupDriver::withdraw(std::uint64_t operation, bool by_force) {

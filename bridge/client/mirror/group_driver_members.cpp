@@ -96,7 +96,7 @@ void GroupDriver::drop(unsigned number) {
     report_.lost(number, member.link->server(), member.link->trouble(), member.failure);
   auto open = member.session.end();
   if (member.discarded) return member.link->let_go(std::move(open));
-  const bool waits = member.bad_disk && group_ != nullptr && group_->can_spare(number);
+  const bool waits = member.bad_disk && group_ != nullptr && group_->can_spare(bit(number));
   member.link->renew(std::move(open), waits ? wait_after_failure(number) : Clock::duration{});
 }
 
@@ -135,7 +135,7 @@ void GroupDriver::check_hanging(unsigned number, Clock::time_point now) {
       report_.say(rtrs::LogLevel::info,
                   server + ": it leaves no request without an answer any more");
   }
-  if (!hangs || waits < kLost || group_ == nullptr || !group_->can_spare(number)) return;
+  if (!hangs || waits < kLost || group_ == nullptr || !group_->can_spare(bit(number))) return;
   const auto answers = [&](const Member& other) {
     return other.session.is_open() && other.session.waits(now) < kTold &&
            has(group_->in_step(), static_cast<unsigned>(&other - members_.data()));

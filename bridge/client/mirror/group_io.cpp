@@ -134,34 +134,34 @@ void Group::refused(std::uint64_t id, unsigned member, int error) {
   work();
 }
 
-/// Others have carried out what some have refused, which are lost. Before that, the data of one
-/// that refused are tried, because they may need less room.
+/// Others have carried out what some have refused, which are lost unless the group needs them. To
+/// make members equal, the data of one that refused are tried before, because they may need less
+/// room.
 void Group::outvoted(std::uint64_t id) {
   Operation& operation = operations_.at(id);
   const auto refusing = static_cast<MemberSet>(operation.refused & in_step());
-  if (operation.kind == Kind::equal && refusing != 0 && !operation.turned) {
-    if (!within(operation.sent, static_cast<MemberSet>(operation.acked | operation.refused)))
-      return;
+  const bool turns = operation.kind == Kind::equal && refusing != 0 && !operation.turned;
+  if (turns || !can_spare(operation.refused)) {
+    const auto answered = static_cast<MemberSet>(operation.acked | operation.refused);
+    if (!within(static_cast<MemberSet>(operation.sent | in_step()), answered)) return;
+    if (!turns) return refuse(id);
     operation.turned = true;
     operation.source = static_cast<unsigned>(std::countr_zero(refusing));
     return read(id);
   }
   const MemberSet lost = operation.refused;
-  for (unsigned i = 0; i < options_.members && !is_over(); ++i)
+  for (unsigned i = 0; i < options_.members; ++i)
     if (has(lost, i)) lose(i, true);
 }
 
-/// All members in step have refused it. Each may have carried out another part of it, and so may
-/// those that come back.
+/// All members in step have refused it, or those that the group needs. Each may have carried out
+/// another part of it, and so may those that come back.
 void Group::refuse(std::uint64_t id) {
   const Operation operation = operations_.at(id);
   regions_.add(operation.range, unequal_);
   for (unsigned i = 0; i < options_.members; ++i)
     if (members_.syncs(i)) regions_.add(operation.range, members_[i].todo);
-  if (operation.kind != Kind::equal) return end_failed(id, operation.error);
-  operations_.erase(id);
-  host_.done(id);
-  for (const std::uint64_t next : locks_.release(id)) run(next);
+  end_failed(id, operation.error);
 }
 
 void Group::repair(const Operation& read) {

@@ -56,13 +56,23 @@ void StandingReport::lost(unsigned member, const std::string& server, const std:
 }
 
 void StandingReport::unreadable(const Range& range) {
-  if (!unreadable_.insert(range.begin).second) return;
+  if (!told_regions_.insert(range.begin).second) return;
   say(rtrs::LogLevel::error,
       std::to_string((range.end - range.begin) * wire::kSectorSize) + " bytes from byte " +
           std::to_string(range.begin * wire::kSectorSize) +
           " on cannot be read from any server in step, so the others do not get them; that is "
           "tried again and again; if another server has a better copy of the disk, stop this "
           "client and see docs/mirror.md");
+}
+
+void StandingReport::unequal(const Range& range, int error) {
+  if (!told_regions_.insert(range.begin).second) return;
+  say(rtrs::LogLevel::error,
+      std::to_string((range.end - range.begin) * wire::kSectorSize) + " bytes from byte " +
+          std::to_string(range.begin * wire::kSectorSize) +
+          " on differ among the servers, none of which takes the data of another one: " +
+          std::generic_category().message(error) +
+          "; reads there wait, and that is tried again and again; make room on the servers");
 }
 
 }  // namespace rnbd::mirror

@@ -31,6 +31,9 @@ class StandingReport {
 
   /// No member in step can read a region, so its copy waits.
   void unreadable(const Range& range);
+  /// No member in step can take the data that another one has in a region. `error`: a positive
+  /// errno.
+  void unequal(const Range& range, int error);
 
   std::uint32_t to_copy(unsigned member) const { return told_[member].to_copy; }
   std::uint64_t losses() const { return losses_; }
@@ -46,7 +49,7 @@ class StandingReport {
   const std::string device_;
   const rtrs::Log log_;
   std::vector<Told> told_;
-  std::set<std::uint64_t> unreadable_;  ///< first sectors of regions that had a line
+  std::set<std::uint64_t> told_regions_;  ///< first sectors of those that had a line
   std::uint64_t losses_ = 0;
   std::uint64_t returns_ = 0;
 };

@@ -51,7 +51,6 @@ void MirrorClient::failed(std::uint64_t operation, int /*error*/) {
 
 void MirrorClient::forget(std::uint64_t operation) {
   memory.erase(operation);
-  refused.erase(operation);
   std::erase_if(copies, [&](const auto& copy) { return copy.first.first == operation; });
 }
 
@@ -64,18 +63,11 @@ mirror::MemberSet MirrorClient::same(std::uint64_t operation, mirror::MemberSet 
   return same;
 }
 
-/// When all members in step answer a request alike that they have no room, none of them is lost.
-void MirrorClient::answered(const mirror::Command& command, const mirror::Answer& answer) {
-  const mirror::MemberSet in_step = group.in_step();
-  bool all = false;
-  const bool is_own = command.operation >= mirror::Group::kOwn;
-  if (answer.error == ENOSPC && command.order == mirror::Order::write && !is_own) {
-    mirror::MemberSet& members = refused[command.operation];
-    members = mirror::with(members, command.member);
-    all = in_step != 0 && mirror::within(in_step, members);
-  }
+/// A member without room is lost only if the group goes on.
+void MirrorClient::answered(const mirror::Answer& answer) {
   group.answer(answer);
-  if (all && group.is_over()) throw MirrorViolation("the group ends as all its disks are full");
+  if (answer.error == ENOSPC && group.is_over())
+    throw MirrorViolation("the group ends as a disk is full");
 }
 
 bool MirrorClient::may_copy() { return world.quiet_ || world.rng.chance(world.mood_.copy); }

@@ -284,7 +284,7 @@ void MirrorWorld::receive(const Message& message) {
   else if (message.command.order == mirror::Order::read && client.memory.contains(operation))
     client.memory[operation] = message.data;
   const mirror::MemberSet before = client.group.in_step();
-  client.answered(message.command, message.answer);
+  client.answered(message.answer);
   if (client.group.in_step() == before) return;
   const auto came = static_cast<mirror::MemberSet>(client.group.in_step() & ~before);
   if (mirror::size(came) == 1) recent_ = came;

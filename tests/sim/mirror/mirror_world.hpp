@@ -81,7 +81,7 @@ class MirrorClient final : public mirror::GroupHost {
   bool may_copy() override;
   void over() override { dead = true; }
   void submit();
-  void answered(const mirror::Command& command, const mirror::Answer& answer);
+  void answered(const mirror::Answer& answer);
   void forget(std::uint64_t operation);
 
   MirrorWorld& world;
@@ -92,7 +92,6 @@ class MirrorClient final : public mirror::GroupHost {
   std::vector<char> cut;     ///< nothing passes
   std::map<std::uint64_t, Values> memory;                       ///< of requests
   std::map<std::pair<std::uint64_t, unsigned>, Values> copies;  ///< of others, for each member
-  std::map<std::uint64_t, mirror::MemberSet> refused;  ///< members that had no room for a request
   std::map<std::uint64_t, std::pair<mirror::Group::Kind, mirror::Range>> requests;
   std::uint64_t next_request = 1;
   bool dead = false;

@@ -304,6 +304,30 @@ TEST_CASE("mirror group: who refuses what another member in step has carried out
   }
 }
 
+TEST_CASE("mirror group: what members refuse that the group needs fails, and they stay") {
+  World world;
+  world.attach();
+  world.group.submit(mirror::Group::Kind::write, 1, {0, 8});
+  world.answer(Order::write, 0);
+  world.answer(Order::write, 1, ENOSPC);
+  world.answer(Order::write, 2, ENOSPC);
+  CHECK(world.host.dropped == std::vector<unsigned>{1});  // two of three go on without it
+  world.answer(Order::view, 0);
+  world.answer(Order::view, 2);
+  CHECK(world.host.dropped == std::vector<unsigned>{1, 2});
+  CHECK(world.host.failures.empty());
+
+  World other;
+  other.attach();
+  other.group.submit(mirror::Group::Kind::write, 1, {0, 8});
+  other.answer(Order::write, 1, ENOSPC);
+  other.answer(Order::write, 2, ENOSPC);
+  other.answer(Order::write, 0);
+  CHECK(other.host.dropped.empty());
+  CHECK(other.host.errors == std::vector<int>{ENOSPC});
+  CHECK(other.group.unequal() == 1);
+}
+
 TEST_CASE("mirror group: different errors, and those of a bad disk, are the member's own") {
   for (const int other : {EIO, EINVAL}) {
     World world;
@@ -567,18 +591,19 @@ TEST_CASE("mirror group: the last member in step is not discarded") {
 
 TEST_CASE("mirror group: it can spare members as long as the rules of a loss are obeyed") {
   World world;
-  CHECK_FALSE(world.group.can_spare(0));  // it is not live
+  CHECK_FALSE(world.group.can_spare(mirror::bit(0)));  // it is not live
   world.attach();
-  for (unsigned i = 0; i < 3; ++i) CHECK(world.group.can_spare(i));
+  for (unsigned i = 0; i < 3; ++i) CHECK(world.group.can_spare(mirror::bit(i)));
   world.group.link_down(2);
-  CHECK(world.group.can_spare(2));
-  CHECK_FALSE(world.group.can_spare(1));  // before it is recorded that two of three go on
+  CHECK(world.group.can_spare(mirror::bit(2)));
+  CHECK_FALSE(
+      world.group.can_spare(mirror::bit(1)));  // before it is recorded that two of three go on
   for (unsigned i = 0; i < 2; ++i) world.answer(Order::view, i);
-  CHECK(world.group.can_spare(1));
+  CHECK(world.group.can_spare(mirror::bit(1)));
   world.group.link_down(1);
   world.answer(Order::view, 0);
-  CHECK(world.group.can_spare(1));
-  CHECK_FALSE(world.group.can_spare(0));
+  CHECK(world.group.can_spare(mirror::bit(1)));
+  CHECK_FALSE(world.group.can_spare(mirror::bit(0)));
 }
 
 TEST_CASE("mirror group: while a view is recorded, discarding obeys the rules of a loss") {
