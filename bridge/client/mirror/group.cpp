@@ -110,6 +110,7 @@ void Group::claimed(unsigned number, const Answer& answer) {
 
 void Group::claimed_anew(unsigned number, const Answer& answer) {
   if (answer.error != 0 || !members_.granted(number, answer.claimed)) return lose(number, true);
+  settle_all();
   work();
 }
 

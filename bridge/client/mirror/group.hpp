@@ -171,6 +171,7 @@ class Group {
   void pulled(std::uint64_t id, unsigned member, int error);
   void write(std::uint64_t id);
   void settle(std::uint64_t id);
+  bool is_claimed_anew(MemberSet members);
   void settle_all();
   void finish(std::uint64_t id);
   void start_queued();

@@ -189,7 +189,8 @@ void Group::pulled(std::uint64_t id, unsigned member, int error) {
   if (found == operations_.end()) return;
   Operation& operation = found->second;
   const Membership::Member& source = members_[operation.source];
-  const bool lasted = source.session == operation.source_session && source.stage == Stage::in_step;
+  const bool lasted = source.session == operation.source_session &&
+                      source.stage == Stage::in_step && !is_claimed_anew(bit(operation.source));
   if (error == 0 && lasted) {
     operation.step = Step::writing;
     operation.acked = bit(member);
@@ -243,14 +244,24 @@ void Group::settle(std::uint64_t id) {
   if (members_.proposes()) return;
   if (operation.step == Step::reading && operation.sent == 0) return read(id);
   if (operation.step == Step::pulling && operation.sent == 0) return finish(id);  // for nobody
-  if (operation.step == Step::reading && within(operation.sent, operation.acked))
+  if (operation.step == Step::reading) {
+    if (!within(operation.sent, operation.acked) || is_claimed_anew(operation.acked)) return;
     return operation.kind == Kind::read ? finish(id) : write(id);
+  }
   if (operation.step != Step::writing) return;
   if (operation.refused != 0 && (operation.acked & in_step()) != 0) return outvoted(id);
   const MemberSet need = operation.kind == Kind::copy || attaching ? 0 : in_step();
   const auto answered = static_cast<MemberSet>(operation.acked | operation.refused);
   if (!within(static_cast<MemberSet>(need | operation.sent), answered)) return;
   operation.refused != 0 ? refuse(id) : finish(id);
+}
+
+/// The server of a member that is claimed anew may have been started anew, and lack what it had.
+/// Until that claim is granted, nothing counts that was read there.
+bool Group::is_claimed_anew(MemberSet members) {
+  for (unsigned i = 0; i < options_.members && live(); ++i)
+    if (has(members, i) && members_[i].claimed.promised != term()) return true;
+  return false;
 }
 
 void Group::settle_all() {

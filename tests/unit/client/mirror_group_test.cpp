@@ -547,6 +547,26 @@ TEST_CASE("mirror group: a view of a new term waits until all its members in ste
   CHECK(world.host.newest(Order::claim, 2).term == 6);
 }
 
+TEST_CASE("mirror group: a read of a member that is claimed anew counts when that is granted") {
+  Outranked world;
+  world.group.submit(mirror::Group::Kind::read, 1, {0, 8});
+  const unsigned source = world.host.sent.back().member;
+  world.answer(Order::read, source);
+  CHECK(world.host.ended.empty());
+  SUBCASE("it is what it was") {
+    world.grant(source);
+    CHECK(world.host.ended == std::vector<std::uint64_t>{1});
+  }
+  SUBCASE("its server was started anew") {
+    world.grant(source, true);
+    world.grant(1 - source);
+    world.answer(Order::view, 1 - source);
+    CHECK(world.host.ended.empty());
+    world.answer(Order::read, 1 - source);
+    CHECK(world.host.ended == std::vector<std::uint64_t>{1});
+  }
+}
+
 TEST_CASE("mirror group: without a member the view of a new term waits for those that are left") {
   Outranked world;
   const auto views = world.host.count(Order::view, 0);
