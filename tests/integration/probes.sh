@@ -31,7 +31,8 @@ it "each script uses probes that its program has, and the manual tells of all of
 
 # ---- The scripts themselves -----------------------------------------------------------------------------
 
-# trace NAME [ARGUMENT...]: the script, on the programs of this build, until stop_trace; in NAME.txt.
+# trace NAME PROGRAM [ARGUMENT...]: the script, on a program that runs, until stop_trace; in NAME.txt. Other
+# tests run programs of this build, too.
 trace() {
   requires bpftrace
   ((EUID == 0)) || skip "only root may trace"
@@ -40,7 +41,7 @@ trace() {
   bpftrace -e 'BEGIN { exit() }' >refused.txt 2>&1 || skip "this kernel runs no BPF: $(tail -n 1 refused.txt)"
   sed "s|/usr/sbin/rnbd-server|$server_program|; s|/usr/sbin/rnbd-bridge|$bridge_program|" \
     "$source_dir/contrib/bpftrace/$1.bt" >"$1.bt"
-  spawn "trace-$1" bpftrace -B line "$1.bt" "${@:2}"
+  spawn "trace-$1" bpftrace -B line -p "${pid[$2]}" "$1.bt" "${@:3}"
 }
 
 stop_trace() {
@@ -70,10 +71,10 @@ slow_writes() { (($(grep -cE '^[0-9:]+ +disk0 +1 +[0-9]+ +4096 +[0-9]+ +0$' trac
 traced() {
   requires_python nbd
   start_server --export disk0=delay:write=30ms:memory:1M
-  trace latency
+  trace latency server
   start_bridge "rnbd+tcp://$address"
-  trace slow 20
-  trace paths
+  trace slow bridge 20
+  trace paths bridge
   eventually 60 are_attached
   write_blocks 20 4096
   eventually 30 slow_writes 20
