@@ -493,16 +493,16 @@ small_disk() {
   fallocate --length "${2:-2M}" "$1/other"
   ln -s "$1/disk" "$1.img"
 }
-all_full() {
-  ((EUID == 0)) || skip "only root can mount a small file system"
-  small_disk a
-  small_disk b
+# begin_on_small_disks [QUERY]: a mirror of both, in step.
+begin_on_small_disks() {
   start_members a b
+  mirror+=${1-}
   face_of_mirror "control=$PWD/control"
   nbdsh <<<'h.pwrite(b"x" * 512, 0)'
   eventually 120 all_in_step
-  nbdsh <<'PYTHON'
-MIB = 1 << 20
+}
+# For nbdsh: writes until there is no room. `written` is how many MiB that were.
+until_full='MIB = 1 << 20
 written = 0
 try:
     while True:
@@ -510,7 +510,14 @@ try:
         written += 1
 except nbd.Error as error:
     assert error.errnum == errno.ENOSPC, error
-assert written < 8, written
+assert written < 8, written'
+all_full() {
+  ((EUID == 0)) || skip "only root can mount a small file system"
+  small_disk a
+  small_disk b
+  begin_on_small_disks
+  nbdsh <<PYTHON
+$until_full
 for place in 10, 11, 12:
     fails_with(errno.ENOSPC, h.pwrite, b"y" * MIB, place * MIB)
 assert h.pread(MIB, 0) == b"x" * MIB
@@ -532,21 +539,9 @@ needed_one_full() {
   ((EUID == 0)) || skip "only root can mount a small file system"
   small_disk a 1500K
   small_disk b 1900K
-  start_members a b
-  mirror+="?degraded=quorum"
-  face_of_mirror "control=$PWD/control"
-  nbdsh <<<'h.pwrite(b"x" * 512, 0)'
-  eventually 120 all_in_step
-  nbdsh <<'PYTHON'
-MIB = 1 << 20
-written = 0
-try:
-    while True:
-        h.pwrite(b"x" * MIB, written * MIB)
-        written += 1
-except nbd.Error as error:
-    assert error.errnum == errno.ENOSPC, error
-assert written < 8, written
+  begin_on_small_disks "?degraded=quorum"
+  nbdsh <<PYTHON
+$until_full
 assert set(h.pread(MIB, written * MIB)) <= {0, ord("x")}
 h.flush()
 PYTHON
