@@ -120,13 +120,13 @@ void GroupDriver::lost(unsigned number) {
 /// Nothing of it may land later, as its server takes no new claim before the old requests have
 /// ended.
 void GroupDriver::check_hanging(unsigned number, Clock::time_point now) {
-  constexpr std::chrono::seconds kTold{5};
+  constexpr std::chrono::seconds kReported{5};
   constexpr std::chrono::seconds kLost{30};
   Member& member = members_[number];
   const auto waits = member.session.is_open() ? member.session.waits(now) : Clock::duration{};
   const bool is_used =
       live_group() == nullptr || group_->progress(number).standing >= Group::Standing::resync;
-  const bool hangs = is_used && waits >= kTold;
+  const bool hangs = is_used && waits >= kReported;
   const std::string server = member.link->server();
   if (std::exchange(member.hangs, hangs) != hangs) {
     if (hangs)
@@ -137,7 +137,7 @@ void GroupDriver::check_hanging(unsigned number, Clock::time_point now) {
   }
   if (!hangs || waits < kLost || group_ == nullptr || !group_->can_spare(bit(number))) return;
   const auto answers = [&](const Member& other) {
-    return other.session.is_open() && other.session.waits(now) < kTold &&
+    return other.session.is_open() && other.session.waits(now) < kReported &&
            has(group_->in_step(), static_cast<unsigned>(&other - members_.data()));
   };
   if (std::ranges::none_of(members_, answers)) return;

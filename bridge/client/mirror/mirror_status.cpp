@@ -63,7 +63,7 @@ std::string words_of_failing(const std::string& server, int error, std::chrono::
   return "its disk fails again and again, the last time with: " +
          std::generic_category().message(error) + "; it is tried again after " +
          std::to_string(wait.count()) +
-         " min; see its log, and replace the disk: `rnbd-ctl SOCKET " + "mirror discard " + server +
+         " min; see its log, and replace the disk: `rnbd-ctl SOCKET mirror discard " + server +
          "` and `mirror add`";
 }
 
