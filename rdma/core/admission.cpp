@@ -14,6 +14,7 @@ Admission::Considered refuse(int error, const char* why) { return {.error = erro
 constexpr const char* kOvertaken = "an attempt to connect this path that a later one has overtaken";
 constexpr const char* kOtherCount = "the number of connections changed";
 constexpr const char* kExists = "this connection exists already";
+constexpr const char* kUnknown = "unknown session, and not its first connection";
 constexpr const char* kOtherUser = "the session belongs to another user";
 
 /// Numbers of attempts wrap.
@@ -85,6 +86,8 @@ Admission::Considered Admission::consider_known(SessionId id, Session& session,
   if (session.over) return refuse(ECONNRESET, "the session is over and still closing");
   if (!session.agrees(parameters)) return refuse(ECONNRESET, "the session has other features");
   if (parameters.cid != 0) return connect(id, session, parameters, proves);
+  // It may overtake the path that makes the session, which would be another user's then.
+  if (!session.admitted && !parameters.first_connection) return refuse(ENXIO, kUnknown);
   const Path* const older = newest_generation(session, parameters.path_uuid);
   if (older != nullptr && !lingers(session)) {
     // A peer without generations takes its path's return for the proof that all it sent over the
@@ -137,7 +140,7 @@ Admission::Considered Admission::consider_new(const wire::ConnectParameters& par
   // is over. A session made from it would be empty, and later paths would join it.
   if (!parameters.first_connection || parameters.cid != 0 ||
       parameters.kind == wire::PathKind::memory) {
-    return refuse(ENXIO, "unknown session, and not its first connection");
+    return refuse(ENXIO, kUnknown);
   }
   Session session;
   session.uuid = parameters.session_uuid;

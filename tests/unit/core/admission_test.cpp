@@ -55,6 +55,22 @@ TEST_CASE("the connections of a path are let in once each, in any order behind t
   CHECK(last.path == first.path);
 }
 
+TEST_CASE("a path that may make no session joins none that is still to be made") {
+  Admission admission{limits()};
+  auto joins = request(1, 0);
+  joins.path_uuid.back() ^= 1;
+  joins.first_connection = false;
+  const auto makes = admission.consider(request(1, 0), std::nullopt);
+  REQUIRE(makes.error == 0);
+  CHECK(admission.consider(joins, std::nullopt).error == ENXIO);
+  REQUIRE(admission.admit(makes.session, makes.path, "host", "owner").why_not == nullptr);
+  const auto joined = admission.consider(joins, std::nullopt);
+  REQUIRE(joined.error == 0);
+  CHECK(joined.session == makes.session);
+  CHECK(admission.admit(joined.session, joined.path, "host", "another").other_user);
+  CHECK(admission.admit(joined.session, joined.path, "host", "owner").why_not == nullptr);
+}
+
 TEST_CASE("a uuid of zeros is nobody's: whoever has one would share a session with others") {
   Admission admission{limits()};
   for (const std::uint32_t features : {0U, kExactlyOnce}) {
@@ -119,9 +135,11 @@ TEST_CASE("only the first connection of a session may create it") {
   auto late = request(1, 0);
   late.first_connection = false;
   CHECK(admission.consider(late).error == ENXIO);
-  CHECK(admission.consider(request(1, 0)).error == 0);
+  const auto first = admission.consider(request(1, 0));
+  REQUIRE(first.error == 0);
   late.cid = 1;
   CHECK(admission.consider(late).error == 0);
+  REQUIRE(admission.admit(first.session, first.path, "host").why_not == nullptr);
   late.cid = 0;
   late.path_uuid.fill(77);
   CHECK(admission.consider(late).error == 0);
