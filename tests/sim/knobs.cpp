@@ -123,6 +123,17 @@ bool may_replace(const Knobs& knobs) {
 }
 
 /// Chance of its own, so that all else is as it is without.
+void draw_unread(Knobs& knobs, Rng rng, bool faults) {
+  const bool fails_over = std::ranges::any_of(knobs.clients, [](const ClientKnobs& client) {
+    return client.resends_at_once && client.paths > 1;
+  });
+  if (!faults || !fails_over || !rng.chance(300)) return;
+  knobs.faults.unread = true;
+  knobs.network.late_read = 200;
+  knobs.network.late_read_max = knobs.heartbeat_interval / 4;
+}
+
+/// Chance of its own, so that all else is as it is without.
 void draw_strangers(Knobs& knobs, Rng rng, bool faults) {
   if (!faults || knobs.server_style != ServerStyle::own || !rng.chance(150)) return;
   knobs.faults.strangers = true;
@@ -333,6 +344,7 @@ Knobs draw_knobs(Rng& rng, bool long_run) {
   draw_foreign(knobs, Rng{Rng{rng}.next() + 4});
   draw_proofs(knobs, Rng{Rng{rng}.next() + 5});
   draw_sharing(knobs, Rng{Rng{rng}.next() + 6});
+  draw_unread(knobs, Rng{Rng{rng}.next() + 7}, faults);
   draw_records(knobs, Rng{Rng{rng}.next() + 7});
   return knobs;
 }

@@ -109,6 +109,7 @@ struct FaultKnobs {
   bool restart = false;
   bool strangers = false;  ///< somebody says hello to the server and nothing more
   bool stale = false;      ///< a connection carries a request again whose key is over
+  bool unread = false;     ///< a connection is over behind a request that has arrived
   unsigned replace = 0;    ///< per mille of the restarts: an export is another disk afterwards
   unsigned no_memory = 0;  ///< per mille of the sessions get no chunk memory
 };

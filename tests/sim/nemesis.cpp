@@ -38,6 +38,7 @@ void Nemesis::strike() {
   if (faults.silence) choices.push_back([this] { silence(); });
   if (faults.mute) choices.insert(choices.end(), 3, [this] { mute(); });
   if (faults.stale) choices.insert(choices.end(), 2, [this] { send_stale_copy(); });
+  if (faults.unread) choices.insert(choices.end(), 3, [this] { cut_unread(); });
   if (faults.stall) choices.push_back([this] { stall(); });
   if (faults.pause) choices.push_back([this] { pause(); });
   if (faults.strangers) choices.insert(choices.end(), 4, [this] { server_.knock(); });
@@ -88,6 +89,15 @@ void Nemesis::cut_late() {
     const bool hit = other == wire || is_hit(*other, *wire, extent);
     if (hit && !other->over()) other->cut_late(lag);
   }
+}
+
+/// A Linux client gives a path up while a request of it waits to be read.
+void Nemesis::cut_unread() {
+  std::vector<std::shared_ptr<Wire>> choices;
+  for (const auto& wire : network_.wires()) {
+    if (!wire->over() && wire->is_prompt() && wire->cid() != 0) choices.push_back(wire);
+  }
+  if (!choices.empty()) choices[world_.rng().below(choices.size())]->cut_behind_request();
 }
 
 void Nemesis::silence() {

@@ -32,6 +32,7 @@ class Nemesis {
   static bool is_hit(const Wire& other, const Wire& wire, unsigned extent);
   void cut();
   void cut_late();
+  void cut_unread();
   void silence();
   void mute();
   void stall();

@@ -76,7 +76,10 @@ void Wire::deliver(Side from) {
   if (silent_[i]) return lose(from);
   SimQueuePair* receiver = ends_[index(other(from))];
   if (receiver != nullptr) {
+    const bool cuts =
+        cuts_behind_request_ && from == Side::client && packet.kind == Packet::Kind::write;
     receiver->arrive(std::move(packet));
+    if (cuts && !over_) cut();
   } else if (packet.kind == Packet::Kind::record && from == Side::client) {
     accept_(shared_from_this(), packet.payload);
   }

@@ -108,6 +108,9 @@ class Wire : public std::enable_shared_from_this<Wire> {
   void cut_late(Duration lag);
   /// Messages under way end with the client's end of the connection, as on hardware queue pairs.
   void set_prompt() { prompt_ = true; }
+  bool is_prompt() const { return prompt_; }
+  /// It is cut as soon as the next request of the client has arrived.
+  void cut_behind_request() { cuts_behind_request_ = true; }
   void set_obstacle(const Obstacle& obstacle);
   void end_obstacle() { obstacle_ = {}; }
   /// Remembers the last write of the client.
@@ -147,6 +150,7 @@ class Wire : public std::enable_shared_from_this<Wire> {
   Instant late_until_{};  ///< what comes from the client arrives then
   bool touched_ = false;
   bool prompt_ = false;
+  bool cuts_behind_request_ = false;
   bool impostor_ = false;
   bool welcome_ = false;
   bool keeps_copies_ = false;
