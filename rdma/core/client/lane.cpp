@@ -12,7 +12,7 @@
 namespace rtrs {
 ClientLane::ClientLane(std::uint16_t first_slot, std::uint16_t slot_count, Unresolved* unresolved,
                        Unresolved* opens)
-    : first_slot_{first_slot}, order_{unresolved, opens}, slots_{slot_count} {
+    : first_slot_{first_slot}, order_{unresolved, opens}, slots_{slot_count}, shares_{slot_count} {
   for (unsigned i = 0; i < kMaxPaths; ++i) {
     connections_[i].lane_ = this;
     connections_[i].path_ = i;
@@ -31,7 +31,7 @@ void ClientLane::submit(Request& request) {
   if (held_back && order_.refusal() != 0) return request.end(*this, order_.refusal());
   const bool held = held_back || follows_scope(request);
   const bool may_go = open() != 0 && slots_.any_free() && waiting_.empty();
-  if (may_go && !held && order_.within_share(request, slots_)) return post(request);
+  if (may_go && !held && within_share(request)) return post(request);
   RTRS_PROBE(rtrs, permit_wait, &request);
   waiting_.push_back(request);
   resume();  // it may pass held-back requests, or has more than its share
@@ -43,6 +43,11 @@ bool ClientLane::follows_scope(const Request& request) const {
   if (!request.waits_for_scope) return false;
   const Unresolved* owner = request.owner();
   return owner != nullptr && owner->writes();
+}
+
+/// A lane that keeps order is not for I/O, and its permits need not be shared.
+bool ClientLane::within_share(const Request& request) const {
+  return order_.kept() || shares_.within_share(request, slots_.free());
 }
 
 bool ClientLane::holds_back_owner() const {
@@ -91,6 +96,8 @@ void ClientLane::post(Request& request) {
   const std::uint16_t index = slots_.take();
   LaneSlot& slot = slots_[index];
   slot.request = &request;
+  slot.owner = request.owner();
+  shares_.take(slot.owner);
   slot.direction = request.is_read ? Direction::read : Direction::write;
   if (slot.is_write()) ++slot.generation;
   slot.order = ++posted_;
@@ -102,17 +109,8 @@ void ClientLane::post(Request& request) {
 
 /// The waiting request that is sent next; null when all must go on waiting.
 Request* ClientLane::next_to_go() const {
-  const Request* beyond = nullptr;  // its share: its owner's others are, too
-  for (Request& request : waiting_) {
-    if (order_.holds_back(request, slots_)) {
-      if (!order_.kept()) return nullptr;
-    } else if (beyond == nullptr || request.owner() != beyond->owner()) {
-      if (follows_scope(request)) continue;
-      if (order_.within_share(request, slots_)) return &request;
-      beyond = &request;
-    }
-  }
-  return nullptr;
+  const auto may_go = [this](const Request& request) { return waits_for_permit(request); };
+  return order_.kept() ? waiting_.find(may_go) : shares_.next(slots_.free(), may_go);
 }
 
 /// Requests that are refused need neither a permit nor a path for that.
@@ -212,6 +210,7 @@ void ClientLane::free_slot(std::uint16_t index) {
   LaneSlot& slot = slots_[index];
   const LaneSlot::Holds holds = std::move(slot.holds);  // until the slot is free
   const bool lets_go = slot.scope != nullptr && slot.scope->remove(slot.is_write());
+  shares_.give_back(slot.owner);
   slots_.give_back(index);
   if (lets_go) order_.wake();
 }

@@ -13,6 +13,7 @@
 #include "rdma/core/client/lane_slots.hpp"
 #include "rdma/core/client/operation.hpp"
 #include "rdma/core/client/path_choice.hpp"
+#include "rdma/core/client/permit_shares.hpp"
 #include "rdma/core/client/request.hpp"
 #include "rdma/core/client/waiting_requests.hpp"
 #include "rdma/core/path.hpp"
@@ -31,7 +32,8 @@ namespace rtrs {
 /// lets the path come back only when the first copy has ended. A read is sent with another permit,
 /// and its old permit waits for the path.
 ///
-/// An owner that has many permits does not get the last ones. There is no limit on the wait for an
+/// The owner that has the fewest permits gets the next one, and one that has many does not get the
+/// last ones. There is no limit on the wait for an
 /// answer (storage may hang), and other requests go on meanwhile.
 ///
 /// Threads: the holder of the lane (one at a time).
@@ -189,6 +191,7 @@ class ClientLane final {
   /// The paths that new requests may take.
   unsigned open() const { return choice_.open(order_.kept()); }
   bool follows_scope(const Request& request) const;
+  bool within_share(const Request& request) const;
   bool waits_for_permit(const Request& request) const;
   Request* next_to_go() const;
   void refuse_waiting();
@@ -213,7 +216,8 @@ class ClientLane final {
   std::uint32_t max_io_size_ = 0;  ///< bytes; of all paths the least; 0 = not known yet
   int down_error_ = 0;             ///< errno for submit() while no path is open; 0 = wait
   LaneSlots slots_;
-  WaitingRequests waiting_;
+  PermitShares shares_;
+  WaitingRequests waiting_{shares_};
 };
 
 /// Receives to post when a link comes up; the lane re-posts one per arrival.

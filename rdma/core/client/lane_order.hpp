@@ -33,10 +33,6 @@ class LaneOrder {
   bool holds_back(const Request& request, const LaneSlots& slots) const {
     return session_ != nullptr && session_->writes() && holds_back_now(request, slots);
   }
-  /// A lane that keeps order is not for I/O, and its permits need not be shared.
-  bool within_share(const Request& request, const LaneSlots& slots) const {
-    return kept_ || slots.within_share(request);
-  }
   /// The errno for those that are held back; 0: they wait.
   int refusal() const { return session_ != nullptr ? session_->refusal() : 0; }
   void wake() const {

@@ -184,7 +184,10 @@ std::optional<std::uint16_t> ClientLane::lend_permit(unsigned path) {
     RTRS_ENSURE(!attached());
     const bool was_free = slot.state == SlotState::free;
     if (order_.step(slot, SlotEvent::lent).next == SlotState::quarantined) {
-      if (was_free) slots_.lend(i);
+      if (was_free) {
+        slots_.lend(i);
+        shares_.take(slot.owner);
+      }
       slot.path = static_cast<std::uint8_t>(path);
     }
     return static_cast<std::uint16_t>(first_slot_ + i);

@@ -10,17 +10,6 @@ LaneSlots::LaneSlots(std::uint16_t count) : slots_(count) {
   for (unsigned i = count; i > 0; --i) free_.push_back(static_cast<std::uint16_t>(i - 1));
 }
 
-/// With those of requests that were given up.
-unsigned LaneSlots::held_by(const Unresolved* owner) const {
-  unsigned permits = 0;
-  for (const LaneSlot& slot : slots_) {
-    if (slot.state == SlotState::free) continue;
-    const Unresolved* whose = slot.request != nullptr ? slot.request->owner() : slot.scope.get();
-    if (whose == owner) ++permits;
-  }
-  return permits;
-}
-
 bool LaneSlots::bound_to(unsigned path) const {
   return std::ranges::any_of(slots_, [path](const LaneSlot& slot) {
     return slot.state != SlotState::free && slot.path == path;

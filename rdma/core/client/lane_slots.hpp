@@ -22,7 +22,8 @@ struct LaneSlot {
     UnresolvedToken opens;  ///< in the scope of the lane that keeps order
   };
 
-  Request* request = nullptr;  ///< null unless free: its caller has left
+  Request* request = nullptr;         ///< null unless free: its caller has left
+  const Unresolved* owner = nullptr;  ///< of the request, also when its caller has left
   SlotState state = SlotState::free;
   Direction direction = Direction::read;
   std::uint8_t path = kNoPath;  ///< in_flight: on it; quarantined: lost with it
@@ -59,6 +60,7 @@ class LaneSlots {
 
   std::uint16_t count() const { return static_cast<std::uint16_t>(slots_.size()); }
   unsigned in_use() const { return static_cast<unsigned>(slots_.size() - free_.size()); }
+  std::size_t free() const { return free_.size(); }
   bool any_free() const { return !free_.empty(); }
   LaneSlot& operator[](std::size_t index) { return slots_[index]; }
   auto begin() { return slots_.begin(); }
@@ -82,13 +84,6 @@ class LaneSlots {
   /// A free one is used for other messages than requests.
   void lend(std::uint16_t index) { std::erase(free_, index); }
 
-  /// Reserves the last eighth of the permits for owners that have fewer than are left. An owner
-  /// whose requests hang takes a part of that, and some of it remains. Counted only when permits
-  /// are short.
-  bool within_share(const Request& request) const {
-    return free_.size() > slots_.size() / 8U || held_by(request.owner()) < free_.size();
-  }
-
   /// The server may still execute something of a path.
   bool bound_to(unsigned path) const;
   /// The first copy of a read that was sent again, or was given up, may come late.
@@ -104,8 +99,6 @@ class LaneSlots {
   void put_off_waits(Duration pause);
 
  private:
-  unsigned held_by(const Unresolved* owner) const;
-
   std::vector<LaneSlot> slots_;
   std::vector<std::uint16_t> free_;  ///< indexes into slots_
 };

@@ -13,6 +13,7 @@
 namespace rtrs {
 
 class ClientLane;
+struct PermitOwner;
 
 /// One message to the server and its answer. Owned by the caller: it keeps the request and all
 /// memory that it names until done() ran or cancel() returned.
@@ -45,6 +46,10 @@ struct Request {
   Ticket ticket = 0;
   Instant waits_since = Instant::max();  ///< for a connection that carries it
   Request* next = nullptr;
+  Request* previous = nullptr;
+  Request* next_of_owner = nullptr;
+  Request* previous_of_owner = nullptr;
+  PermitOwner* waits_as = nullptr;
 
   /// Ends the request, whose caller may use it again.
   void end(ClientLane& lane, int with);

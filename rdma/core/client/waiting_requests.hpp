@@ -5,17 +5,22 @@
 #include <algorithm>
 
 #include "rdma/core/client/delivery_wait.hpp"
+#include "rdma/core/client/permit_shares.hpp"
 #include "rdma/core/client/request.hpp"
 
 namespace rtrs {
 
 /// The requests of a lane that wait for a permit, for a path, or for the end of an older request.
-/// The oldest is in front. They are chained by Request::next, so nothing is allocated.
+/// The oldest is in front. They are chained by pointers of their own, so nothing is allocated, and
+/// one leaves in the same time however many there are.
 ///
-/// Invariant: a request is in the queue exactly while its state is `waiting`.
+/// Invariant: a request is in the queue, and in that of its owner, exactly while its state is
+///            `waiting`.
 /// Threads:   the holder of the lane.
 class WaitingRequests {
  public:
+  explicit WaitingRequests(PermitShares& shares) : shares_{shares} {}
+
   class Iterator {
    public:
     explicit Iterator(Request* at) : at_{at} {}
@@ -29,39 +34,34 @@ class WaitingRequests {
    private:
     Request* at_;
   };
-  Iterator begin() const { return Iterator{head_}; }
+  Iterator begin() const { return Iterator{all_.head}; }
   Iterator end() const { return Iterator{nullptr}; }
 
-  bool empty() const { return head_ == nullptr; }
-  Request* front() const { return head_; }  ///< null: there is none
+  bool empty() const { return all_.head == nullptr; }
+  Request* front() const { return all_.head; }  ///< null: there is none
   /// The oldest with a property. Null: none has it.
   template <class Property>
   Request* find(Property has) const {
-    Request* request = head_;
+    Request* request = all_.head;
     while (request != nullptr && !has(*request)) request = request->next;
     return request;
   }
 
   void push_back(Request& request) {
     request.state = Request::State::waiting;
-    request.next = nullptr;
-    (tail_ != nullptr ? tail_->next : head_) = &request;
-    tail_ = &request;
+    all_.push_back(request);
+    shares_.wait_last(request);
   }
   /// For one that was sent before.
   void push_front(Request& request) {
     request.state = Request::State::waiting;
-    request.next = head_;
-    head_ = &request;
-    if (tail_ == nullptr) tail_ = &request;
+    all_.push_front(request);
+    shares_.wait_first(request);
   }
   /// Takes the request out. The caller gives it another state.
   void remove(Request& request) {
-    Request* previous = nullptr;
-    for (Request* r = head_; r != &request; r = r->next) previous = r;
-    (previous != nullptr ? previous->next : head_) = request.next;
-    if (tail_ == &request) tail_ = previous;
-    request.next = nullptr;
+    all_.remove(request);
+    shares_.leave(request);
   }
 
   // The waits for a connection that carries the request
@@ -82,8 +82,8 @@ class WaitingRequests {
   }
 
  private:
-  Request* head_ = nullptr;
-  Request* tail_ = nullptr;
+  RequestChain<&Request::previous, &Request::next> all_;
+  PermitShares& shares_;
 };
 
 }  // namespace rtrs

@@ -10,6 +10,7 @@
 #include "rdma/core/client/keepalive_watch.hpp"
 #include "rdma/core/client/lane_slots.hpp"
 #include "rdma/core/client/path_choice.hpp"
+#include "rdma/core/client/permit_shares.hpp"
 #include "rdma/core/client/waiting_requests.hpp"
 
 namespace rtrs::lane_parts_test {
@@ -27,7 +28,8 @@ std::vector<const Request*> all_of(const WaitingRequests& waiting) {
 TEST_CASE("waiting requests keep their order, whichever of them leaves") {
   std::array<Request, 4> r;
   for (std::size_t leaver = 0; leaver < r.size(); ++leaver) {
-    WaitingRequests waiting;
+    PermitShares shares{8};
+    WaitingRequests waiting{shares};
     for (std::size_t i = 1; i < r.size(); ++i) waiting.push_back(r[i]);
     waiting.push_front(r[0]);
     waiting.remove(r[leaver]);
@@ -43,7 +45,8 @@ TEST_CASE("waiting requests keep their order, whichever of them leaves") {
 }
 
 TEST_CASE("a queue that became empty takes requests again") {
-  WaitingRequests waiting;
+  PermitShares shares{8};
+  WaitingRequests waiting{shares};
   Request a;
   Request b;
   waiting.push_back(a);
@@ -162,23 +165,78 @@ TEST_CASE("replies on many paths in turn do not let a request wait for ever") {
 }
 
 TEST_CASE("an owner of many permits leaves the last eighth to others") {
-  LaneSlots slots{16};
+  PermitShares shares{16};
   const auto mine = std::make_shared<Unresolved>();
   const auto other = std::make_shared<Unresolved>();
-  std::array<Request, 16> taken;
   Request more;
   more.scope = &mine;
   Request from_other;
   from_other.scope = &other;
-  for (unsigned i = 0; i < 14; ++i) {
-    CHECK(slots.within_share(more));
-    taken[i].scope = &mine;
-    LaneSlot& slot = slots[slots.take()];
-    slot.state = SlotState::in_flight;
-    slot.request = &taken[i];
+  for (unsigned free = 16; free > 2; --free) {
+    CHECK(shares.within_share(more, free));
+    shares.take(mine.get());
   }
-  CHECK_FALSE(slots.within_share(more));
-  CHECK(slots.within_share(from_other));
+  CHECK_FALSE(shares.within_share(more, 2));
+  CHECK(shares.within_share(from_other, 2));
+}
+
+const auto kAnyone = [](const Request&) { return true; };
+
+TEST_CASE("the owner with the fewest permits is next, and its oldest request") {
+  PermitShares shares{16};
+  WaitingRequests waiting{shares};
+  const auto busy = std::make_shared<Unresolved>();
+  const auto idle = std::make_shared<Unresolved>();
+  std::array<Request, 4> r;
+  for (std::size_t i = 0; i < r.size(); ++i) {
+    r[i].scope = i < 2 ? &busy : &idle;
+    waiting.push_back(r[i]);
+  }
+  CHECK(shares.next(16, kAnyone) == r.data());
+  shares.take(busy.get());
+  CHECK(shares.next(15, kAnyone) == &r[2]);
+  const auto not_2 = [&](const Request& request) { return &request != &r[2]; };
+  CHECK(shares.next(15, not_2) == &r[3]);
+  waiting.remove(r[2]);
+  waiting.remove(r[3]);
+  CHECK(shares.next(15, kAnyone) == r.data());
+  CHECK(shares.next(1, kAnyone) == nullptr);  // it has one, and that one is for others
+  shares.give_back(busy.get());
+  CHECK(shares.next(1, kAnyone) == r.data());
+}
+
+TEST_CASE("no request is looked at whose turn has not come, however many wait") {
+  constexpr std::size_t kOwners = 256;
+  constexpr std::size_t kEach = 256;
+  PermitShares shares{256};
+  WaitingRequests waiting{shares};
+  std::vector<std::shared_ptr<Unresolved>> owners(kOwners);
+  for (auto& owner : owners) owner = std::make_shared<Unresolved>();
+  std::vector<Request> requests(kOwners * kEach);
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    requests[i].scope = &owners[i % kOwners];
+    waiting.push_back(requests[i]);
+  }
+  std::size_t looked_at = 0;
+  const auto counted = [&](const Request&) { return ++looked_at, true; };
+  std::size_t free = 256;
+  std::size_t sent = 0;
+  while (Request* request = shares.next(free, counted)) {
+    waiting.remove(*request);
+    shares.take(request->owner());
+    --free;
+    ++sent;
+  }
+  CHECK(sent == 256);
+  for (std::size_t i = 0; i < 1000; ++i) {  // each answer lets one more go
+    shares.give_back(owners[i % kOwners].get());
+    Request* request = shares.next(1, counted);
+    REQUIRE(request != nullptr);
+    CHECK(request->owner() == owners[i % kOwners].get());
+    waiting.remove(*request);
+    shares.take(request->owner());
+  }
+  CHECK(looked_at == 256 + 1000);
 }
 
 TEST_CASE("a permit that comes back keeps its generation and nothing else") {
