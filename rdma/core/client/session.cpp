@@ -41,6 +41,16 @@ Duration pause_after(unsigned failures, unsigned turned_away, const ClientSessio
   return Duration{static_cast<Duration::rep>(random() % range)};
 }
 
+/// Before the next attempt at a server that may be back any moment. Those that ask a host without
+/// the server cost it a packet each, and a host that is gone does not answer so soon.
+Duration short_pause(const ClientSessionOptions& options, const Random& random) {
+  constexpr Duration kShortest = std::chrono::milliseconds{10};
+  constexpr Duration kLongest = std::chrono::milliseconds{50};
+  const auto range = static_cast<std::uint64_t>((kLongest - kShortest).count()) + 1;
+  return std::min(kShortest + Duration{static_cast<Duration::rep>(random() % range)},
+                  options.reconnect_max);
+}
+
 }  // namespace
 
 ClientSession::ClientSession(ClientSessionOptions options, std::function<std::uint64_t()> random)
@@ -182,7 +192,8 @@ void ClientSession::lost(unsigned index, Instant now, const Cause& why, bool in_
   if (path.state != PathState::connecting && path.state != PathState::connected) return;
   bool was_of_use = false;
   bool turned_away = false;
-  if (path.state == PathState::connected) {
+  const bool was_connected = path.state == PathState::connected;
+  if (was_connected) {
     was_of_use = path.generation_ended(now, in_vain, options_.reconnect_max);
     outages_.on_lost();
     --connected_;
@@ -202,8 +213,14 @@ void ClientSession::lost(unsigned index, Instant now, const Cause& why, bool in_
   path.core->close();
   path.state = PathState::waiting;
   if (was_up_) look_for_usable(now, was_of_use);
-  path.due =
-      now + pause_after(path.failures++, turned_away ? path.turned_away++ : 0, options_, random_);
+  const int refusal = path.core->refusal();
+  const bool may_change = refusal == 0 || refusal == ECONNRESET || refusal == ENXIO;
+  if (turned_away || !may_change || now >= path.back_soon_until) {
+    path.due =
+        now + pause_after(path.failures++, turned_away ? path.turned_away++ : 0, options_, random_);
+  } else {
+    path.due = now + (was_connected ? Duration::zero() : short_pause(options_, random_));
+  }
   path.trouble = why;
 }
 

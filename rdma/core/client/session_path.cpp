@@ -38,8 +38,11 @@ void SessionPath::connected(Instant now) {
 bool SessionPath::generation_ended(Instant now, bool in_vain, Duration pause) {
   // Longer than all but the slowest storage needs for an answer.
   constexpr Duration kSoon = std::chrono::seconds{2};
+  // A server that is started again takes less.
+  constexpr Duration kRestart = std::chrono::seconds{10};
   // A server that ends a path with its first answer, every time, is not asked again at once.
   if (now >= up_since + pause) failures = 0;
+  back_soon_until = now >= up_since + kSoon ? now + kRestart : Instant{};
   const bool was_of_use = !in_vain || now >= up_since + kSoon;
   if (was_of_use) lost_before.reset();
   if (!core->exactly_once()) lost_at = lost_before.value_or(now);

@@ -48,6 +48,8 @@ struct SessionPath {
   Instant due{};       ///< waiting: the next attempt
   Instant up_since{};  ///< connected since
   Instant since{};     ///< connected: from when on it has been so good, or better
+  /// Until then the server may be back any moment, because it was there for long enough before.
+  Instant back_soon_until{};
   wire::PathAccess access = wire::PathAccess::optimized;  ///< the server's latest
   /// The path has led to the server: a permit may be bound to it, which no other path can free.
   bool proven = false;

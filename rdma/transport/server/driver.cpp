@@ -8,6 +8,8 @@
 #include <boost/asio/detached.hpp>
 #include <boost/asio/post.hpp>
 #include <cerrno>
+#include <future>
+#include <memory>
 #include <utility>
 
 #include "rdma/client_log.hpp"
@@ -112,7 +114,13 @@ bool ServerDriver::stop(Duration drain) {
     const std::lock_guard lock{mutex_};
     stopping_ = true;
   }
-  asio::post(reactors_[0]->io(), [this] { close_acceptors(); });
+  // A client that loses a path comes back at once, and must not be turned away here.
+  const auto closed = std::make_shared<std::promise<void>>();
+  asio::post(reactors_[0]->io(), [this, closed] {
+    close_acceptors();
+    closed->set_value();
+  });
+  closed->get_future().wait_for(kClosePause);
   for_each_session([](SessionHost& host) { host.drain(); });
   bool all_gone = false;
   {

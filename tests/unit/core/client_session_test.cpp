@@ -153,6 +153,39 @@ TEST_CASE("a path that ends as soon as it is connected is connected less and les
   CHECK(lasts(1ms) <= 200ms);
 }
 
+TEST_CASE("a server that was there for a while is asked again at once, and often for ten seconds") {
+  std::uint64_t drawn = 0;
+  ClientSession session{{.path = {.session_name = "test"},
+                         .paths = {{.names_server = true}},
+                         .reconnect_min = 100ms,
+                         .reconnect_max = 2s},
+                        [&] { return drawn += 7'000'003; }};
+  wire::AcceptParameters accept;
+  accept.queue_depth = 16;
+  accept.max_io_size = accept.max_header_size = 4096;
+  REQUIRE(session.begin(0).on_answer(0, wire::bytes_of(encode(accept))) == nullptr);
+  session.connected(0, kStart);
+  Instant now = kStart + 2s;
+  session.lost(0, now, {EIO, "cut"});
+  CHECK(session.next_event() == now);
+  unsigned attempts = 0;
+  while (now < kStart + 12s) {
+    session.begin(0);
+    session.lost(0, now, {ECONNREFUSED, "nobody listens"});
+    const Duration pause = session.next_event() - now;
+    CHECK(pause >= 10ms);
+    CHECK(pause <= 50ms);
+    now += pause;
+    ++attempts;
+  }
+  CHECK(attempts > 10s / 50ms);
+  for (int i = 0; i < 6; ++i) {  // as any other that is not there
+    session.begin(0);
+    session.lost(0, now, {ECONNREFUSED, "nobody listens"});
+  }
+  CHECK(session.next_event() - now > 50ms);
+}
+
 /// The pauses of a path whose attempts end all alike.
 class Attempts {
  public:
@@ -202,6 +235,30 @@ std::vector<Duration> longest_pauses(int error, const wire::ConnectResponse* ans
     for (Duration& one : longest) one = std::max(one, attempts.fail(error, answer));
   }
   return longest;
+}
+
+TEST_CASE("a server that refuses is not asked often, although it was there a moment ago") {
+  std::uint64_t drawn = 0;
+  ClientSession session{{.path = {.session_name = "test"},
+                         .paths = {{.names_server = true}},
+                         .reconnect_min = 100ms,
+                         .reconnect_max = 2s},
+                        [&] { return drawn += 7'000'003; }};
+  wire::AcceptParameters accept;
+  accept.queue_depth = 16;
+  accept.max_io_size = accept.max_header_size = 4096;
+  REQUIRE(session.begin(0).on_answer(0, wire::bytes_of(encode(accept))) == nullptr);
+  session.connected(0, kStart);
+  Instant now = kStart + 2s;
+  session.lost(0, now, {EIO, "cut"});
+  const auto refusal = wire::encode_reject(ENOMEM);
+  unsigned attempts = 0;
+  for (; now < kStart + 12s; now = session.next_event()) {
+    REQUIRE(session.begin(0).on_answer(0, wire::bytes_of(refusal)) != nullptr);
+    session.lost(0, now, {ENOMEM, "it is full"});
+    ++attempts;
+  }
+  CHECK(attempts < 10s / 200ms);
 }
 
 TEST_CASE("a path that is turned away in its handshake again waits longer each time") {
