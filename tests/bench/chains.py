@@ -4,6 +4,7 @@
   base    client -> Unix socket -> nbdkit nbd  -> TCP -> nbdkit file -> file
   plugin  client -> Unix socket -> nbdkit rnbd -> TCP -> rnbd-server -> file
   native  client -> Unix socket -> rnbd-bridge -> TCP -> rnbd-server -> file
+  base-one                        base with one thread in each nbdkit
   native-tls, plugin-tls          the same over TLS, with a shared key
   base-tls-psk, base-tls-x509     base over TLS, with a shared key or certificates
   direct  client -> TCP -> nbdkit file -> file            (no bridge, but the network)
@@ -25,6 +26,7 @@ class Chain:
 
     needs = ["nbdkit"]  # attributes of the bench, or commands
     options = []  # further arguments of the front
+    threads = 0  # of each nbdkit; 0: as many as it likes
 
     def __init__(self, bench, pinned):
         self.prefix = ["taskset", "-c", str(bench.cpu)] if pinned else []
@@ -61,14 +63,19 @@ class Chain:
         return line
 
     def spawn_nbdkit(self, *arguments):
-        threads = ["-t", str(self.bench.threads)] if self.bench.threads else []
+        threads = self.thread_options(self.threads or self.bench.threads)
         self.spawn_until_ready(lambda fd: ["nbdkit", "-f", "-U", self.socket, "-P", f"/dev/fd/{fd}",
                                            *threads, *arguments])
+
+    @staticmethod
+    def thread_options(number):
+        return ["-t", str(number)] if number else []
 
     def spawn_nbdkit_tcp(self, *options):
         # Socket activation gives nbdkit a free port that nobody else can take in between.
         listener = socket.create_server(("127.0.0.1", 0))
         port = listener.getsockname()[1]
+        options = [*self.thread_options(self.threads), *options]
         self.spawn(["sh", "-c", f'exec 3<&{listener.fileno()}; LISTEN_FDS=1 LISTEN_PID=$$ '
                     f'exec nbdkit -f {shlex.join(options)} file "{self.bench.file}"'],
                    pass_fds=[listener.fileno()])
@@ -122,6 +129,10 @@ class Base(Chain):
     def start(self):
         port = self.spawn_nbdkit_tcp()
         self.spawn_nbdkit("nbd", "hostname=127.0.0.1", f"port={port}")
+
+
+class BaseOne(Base):
+    threads = 1
 
 
 class Plugin(Chain):
@@ -210,7 +221,7 @@ class BaseTlsX509(WithKeys):
 
 
 IN_CLEAR = {"base": Base, "plugin": Plugin, "native": Native, "direct": Direct, "local": Local}
-CHAINS = {**IN_CLEAR, "native-tls": NativeTls, "plugin-tls": PluginTls,
+CHAINS = {**IN_CLEAR, "base-one": BaseOne, "native-tls": NativeTls, "plugin-tls": PluginTls,
           "base-tls-psk": BaseTlsPsk, "base-tls-x509": BaseTlsX509}
 
 

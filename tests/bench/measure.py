@@ -7,6 +7,7 @@ import subprocess
 
 from chains import CHAINS
 
+# Title, mode, bytes, depth, and further arguments of nbdload.
 WORKLOADS = {
     "read-1": ("4 KiB random read, depth 1", "randread", 4096, 1),
     "read-32": ("4 KiB random read, depth 32", "randread", 4096, 32),
@@ -14,7 +15,16 @@ WORKLOADS = {
     "write-32": ("4 KiB random write, depth 32", "randwrite", 4096, 32),
     "sequential": ("1 MiB sequential read, depth 4, one connection", "read", 1 << 20, 4),
     "sequential-write": ("1 MiB sequential write, depth 4, one connection", "write", 1 << 20, 4),
+    "read-64k": ("64 KiB random read, depth 32", "randread", 64 << 10, 32),
+    "write-64k": ("64 KiB random write, depth 32", "randwrite", 64 << 10, 32),
+    "read-128k": ("128 KiB sequential read, depth 8", "read", 128 << 10, 8),
+    "write-128k": ("128 KiB sequential write, depth 8", "write", 128 << 10, 8),
+    "mixed": ("4 KiB random, 70 % reads, depth 32", "randread", 4096, 32, "--mixed", "30"),
+    "fua-1": ("4 KiB random durable write, depth 1", "randwrite", 4096, 1, "--fua"),
+    "fua-8": ("4 KiB random durable write, depth 8", "randwrite", 4096, 8, "--fua"),
+    "fua-32": ("4 KiB random durable write, depth 32", "randwrite", 4096, 32, "--fua"),
 }
+USUAL = ["read-1", "read-32", "write-1", "write-32", "sequential", "sequential-write"]
 FIO = "fio-32"
 TITLES = {key: title for key, (title, *_) in WORKLOADS.items()} | {
     FIO: "4 KiB random read, depth 32, stock fio with its nbd engine"}
@@ -31,13 +41,13 @@ def busy_seconds():
 class Client:
     """nbdload on a chain that has been started; it waits at both ends of the measured time."""
 
-    def __init__(self, bench, chain, workload, seconds, warm_up=WARM_UP):
-        _, mode, block, depth = WORKLOADS[workload]
+    def __init__(self, bench, chain, workload, seconds, warm_up=None):
+        _, mode, block, depth, *more = WORKLOADS[workload]
         self.chain = chain
         self.process = subprocess.Popen(
             [*chain.prefix, bench.nbdload, *chain.client, "--seconds", str(seconds), "--warm-up",
-             str(warm_up), "--connections", str(bench.connections), "--mode", mode, "--block",
-             str(block), "--depth", str(depth)],
+             str(bench.warm_up if warm_up is None else warm_up), "--connections", str(bench.connections), "--mode", mode, "--block",
+             str(block), "--depth", str(depth), *more],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def expect(self, word):

@@ -35,6 +35,7 @@ using std::chrono::duration;
 
 constexpr std::uint16_t kRead = 0;
 constexpr std::uint16_t kWrite = 1;
+constexpr std::uint16_t kFua = 1;
 
 struct Options {
   std::string unix_path;
@@ -42,6 +43,8 @@ struct Options {
   std::string tcp_port = "10809";
   std::string export_name;
   std::string mode = "randread";  ///< randread, randwrite, read, write
+  bool fua = false;               ///< writes are durable when they are answered
+  unsigned mixed = 0;             ///< per cent of the requests that are the other way
   std::size_t block = 4096;       ///< bytes
   unsigned depth = 1;             ///< requests in flight per connection
   unsigned connections = 1;
@@ -96,21 +99,24 @@ class Connection {
   struct Slot {
     std::uint64_t offset = 0;
     Clock::time_point began;
+    bool write = false;
   };
 
   void issue(unsigned slot) {
     std::uint64_t blocks = size_ / options_.block;
     std::uint64_t block = is_random_ ? random_() % blocks : next_block_++ % blocks;
     slots_[slot] = {block * options_.block, Clock::now()};
+    const bool write = is_write_ != (options_.mixed > 0 && random_() % 100 < options_.mixed);
+    slots_[slot].write = write;
     Request request{htonl(0x25609513),
-                    0,
-                    htons(is_write_ ? kWrite : kRead),
+                    htons(write && options_.fua ? kFua : 0),
+                    htons(write ? kWrite : kRead),
                     slot,
                     big(slots_[slot].offset),
                     htonl(static_cast<std::uint32_t>(options_.block))};
     const char* bytes = reinterpret_cast<const char*>(&request);
     output_.insert(output_.end(), bytes, bytes + sizeof request);
-    if (is_write_) {
+    if (write) {
       stamp(data_.data(), slots_[slot].offset, options_.block);
       output_.insert(output_.end(), data_.begin(), data_.end());
     }
@@ -131,7 +137,8 @@ class Connection {
       Reply reply;
       std::memcpy(&reply, input_.data() + at, sizeof reply);
       if (reply.magic != htonl(0x67446698)) throw std::runtime_error{"that is no simple reply"};
-      bool has_data = !is_write_ && reply.error == 0;
+      if (reply.handle >= slots_.size()) throw std::runtime_error{"a reply to no request"};
+      bool has_data = !slots_[reply.handle].write && reply.error == 0;
       std::size_t whole = sizeof reply + (has_data ? options_.block : 0);
       if (filled_ - at < whole) break;
       complete(reply, input_.data() + at + sizeof reply, measured, stop);
@@ -143,10 +150,9 @@ class Connection {
 
   void complete(const Reply& reply, const char* data, bool measured,
                 const std::atomic<bool>& stop) {
-    if (reply.handle >= slots_.size()) throw std::runtime_error{"a reply to no request"};
     auto slot = static_cast<unsigned>(reply.handle);
     const Slot& done = slots_[slot];
-    if (reply.error != 0 || (!is_write_ && !stamped(data, done.offset, options_.block))) bad_++;
+    if (reply.error != 0 || (!done.write && !stamped(data, done.offset, options_.block))) bad_++;
     if (measured) {
       auto took = std::chrono::nanoseconds{Clock::now() - done.began}.count();
       latencies_.push_back(static_cast<std::uint32_t>(std::min<std::int64_t>(took, UINT32_MAX)));
@@ -263,6 +269,9 @@ int main(int argc, char** argv) {
   app.add_option("--export", options.export_name, "export name");
   app.add_option("--mode", options.mode, "randread, randwrite, read or write")
       ->check(CLI::IsMember({"randread", "randwrite", "read", "write"}));
+  app.add_flag("--fua", options.fua, "writes are durable when they are answered");
+  app.add_option("--mixed", options.mixed, "per cent of the requests that are the other way")
+      ->check(CLI::Range(0, 100));
   app.add_option("--block", options.block, "bytes per request, a multiple of 4096")
       ->check(CLI::Range(std::size_t{4096}, std::size_t{32} << 20));
   app.add_option("--depth", options.depth, "requests in flight per connection")

@@ -59,6 +59,21 @@ END
 }
 it "the chains with TLS are measured, too" encrypted_chains
 
+durable_and_mixed() {
+  requires nbdkit
+  truncate -s 1M file.img
+  bench --build "$build_dir" --quick --chains base-one,native --workloads fua-8,mixed,read-64k \
+    --parts pinned --file file.img --json figures.json --output tables.md
+  python3 - <<'END'
+import json
+runs = json.load(open("figures.json"))["runs"]
+assert len(runs) == 2 * 2 * 3 and all(run["bad"] == 0 and run["operations"] > 0 for run in runs), runs
+END
+  says tables.md '^### 4 KiB random durable write, depth 8'
+  [[ $(stat -c %s file.img) -eq $((64 << 20)) ]] || fail "the file that was named is not what was measured"
+}
+it "durable and mixed loads on a file that is named are measured" durable_and_mixed
+
 a_mirror() {
   requires_python nbd
   # Status 1: a goal is missed, which does not matter here.

@@ -14,6 +14,7 @@ guests=()
 limit=180     # seconds, of `on`
 memory=1536  # MiB, of a guest
 cpus=1       # of a guest: two guests have the CPUs of a small machine then
+instructions=  # not empty: a guest's clock counts instructions, a nanosecond each
 
 # What a kernel says when something is wrong with it, or with a program.
 complaints='WARNING: |BUG: |BUG at|Oops|Kernel panic|general protection|possible [a-z ]*deadlock'
@@ -48,7 +49,10 @@ boot() {
 }
 
 start_qemu() {
-  local guest=$1 number=$2 dir=$work_dir/$1 cable network=()
+  local guest=$1 number=$2 dir=$work_dir/$1 cable network=() clock=(-accel "$accelerator" -cpu max)
+  # A string instruction counts as one, whatever it copies: without them a copy takes its time.
+  [[ -z $instructions ]] ||
+    clock=(-accel tcg,thread=single -icount shift=0,sleep=off -cpu max,-erms,-fsrm)
   mkdir -p "$dir/jobs"
   mkfifo "$dir/agent.in" "$dir/agent.out"
   truncate -s 64M "$dir/disk.img"
@@ -59,7 +63,7 @@ start_qemu() {
   # The guest goes when this shell goes, however that ends. QEMU 7.2 forgets about its HPET in a reset:
   # the guest's next boot would stand still for as long as it had been up. no_timer_check: while the host
   # is busy the kernel misses the few ticks that it waits for at boot, and panics.
-  setpriv --pdeathsig KILL qemu-system-x86_64 -accel "$accelerator" -machine pc,hpet=off -cpu max -smp "$cpus" \
+  setpriv --pdeathsig KILL qemu-system-x86_64 "${clock[@]}" -machine pc,hpet=off -smp "$cpus" \
     -m "$memory" -nodefaults -display none -no-user-config -serial "file:$dir/console.log" \
     -qmp "unix:$dir/qmp,server=on,wait=off" -device virtio-rng-pci \
     -chardev "pipe,id=agent,path=$dir/agent" -device virtio-serial-pci \
