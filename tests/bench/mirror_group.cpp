@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The CPU time that the rules of a mirror's client take for an operation, for disks of several
-// sizes. Two members answer each command at once, and nothing passes a socket. 32 operations of 4
-// KiB each are under way, at random places. Prints the medians of 5 rounds, in microseconds of the
-// process, as JSON. `ratio` is the largest disk beside the smallest one.
+// sizes, and with few and many operations under way. Two members answer each command at once, and
+// nothing passes a socket. Operations have 4 KiB each, at random places of the part that is used.
+// Prints the medians of 5 rounds, in microseconds of the process, as JSON. `ratio` is to the first
+// row of the same kind and comparison.
 //
 //   bench-mirror-group [OPERATIONS]
 #include <algorithm>
@@ -13,6 +14,8 @@
 #include <ctime>
 #include <deque>
 #include <random>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "bridge/client/mirror/group.hpp"
@@ -24,12 +27,28 @@ using namespace rnbd;
 using mirror::Group;
 
 constexpr unsigned kMembers = 2;
-constexpr unsigned kDepth = 32;
 constexpr unsigned kRounds = 5;
 constexpr unsigned kOperations = 50000;    ///< of a round
 constexpr unsigned kBetweenCools = 50000;  ///< 5 s at 10,000 operations a second
 constexpr std::uint64_t kSectors = 8;      ///< of an operation
-constexpr std::array<std::uint64_t, 3> kMib{64, std::uint64_t{100} << 10, std::uint64_t{1} << 20};
+
+struct Load {
+  const char* compares;
+  std::uint64_t mib;       ///< of the disk
+  std::uint64_t used_kib;  ///< from the beginning
+  unsigned depth;          ///< operations under way
+};
+constexpr std::array kLoads{
+    Load{"size", 64, 64 << 10, 32},
+    Load{"size", 100 << 10, 100 << 20, 32},
+    Load{"size", 1 << 20, 1 << 30, 32},
+    Load{"depth", 1 << 10, 1 << 20, 16},
+    Load{"depth", 1 << 10, 1 << 20, 4096},
+    Load{"depth, 64 MiB", 1 << 10, 64 << 10, 16},
+    Load{"depth, 64 MiB", 1 << 10, 64 << 10, 4096},
+    Load{"depth, one block", 1 << 10, 4, 16},
+    Load{"depth, one block", 1 << 10, 4, 4096},
+};
 constexpr std::array kKinds{Group::Kind::write, Group::Kind::read};
 
 /// Members that answer in the order of the commands.
@@ -53,19 +72,22 @@ struct Members final : mirror::GroupHost {
 /// A group of which all members are in step.
 class Bench {
  public:
-  explicit Bench(std::uint64_t mib)
-      : options_{options_of(mib << 20)}, group_{options_, members_}, random_{mib} {
+  explicit Bench(const Load& load)
+      : options_{options_of(load.mib << 20)},
+        group_{options_, members_},
+        random_{load.mib},
+        depth_{load.depth},
+        place_{0, load.used_kib * 1024 / wire::kSectorSize / kSectors - 1} {
     for (unsigned i = 0; i < kMembers; ++i) group_.link_up(i, false);
     while (!members_.sent.empty()) answer();
   }
 
   /// Microseconds for each operation.
   double run(Group::Kind kind, unsigned operations) {
-    std::uniform_int_distribution<std::uint64_t> place{0, options_.sectors / kSectors - 1};
     const std::clock_t began = std::clock();
     for (const std::uint64_t last = next_ + operations; members_.ended + 1 < last;) {
-      for (; next_ < last && next_ - 1 - members_.ended < kDepth; ++next_) {
-        const std::uint64_t begin = place(random_) * kSectors;
+      for (; next_ < last && next_ - 1 - members_.ended < depth_; ++next_) {
+        const std::uint64_t begin = place_(random_) * kSectors;
         group_.submit(kind, next_, {begin, begin + kSectors});
         if (next_ % kBetweenCools == 0) group_.cool();
       }
@@ -103,8 +125,15 @@ class Bench {
   Members members_;
   Group group_;
   std::mt19937_64 random_;
+  unsigned depth_;
+  std::uniform_int_distribution<std::uint64_t> place_;
   std::uint64_t next_ = 1;
 };
+
+double median_of(std::vector<double>& rounds) {
+  std::nth_element(rounds.begin(), rounds.begin() + kRounds / 2, rounds.end());
+  return rounds[kRounds / 2];
+}
 
 }  // namespace
 
@@ -115,25 +144,27 @@ int main(int argc, char** argv) {
     return 2;
   }
   std::deque<Bench> benches;  // each stays where it is
-  for (const std::uint64_t mib : kMib) benches.emplace_back(mib);
-  std::array<std::array<std::vector<double>, kMib.size()>, kKinds.size()> took;
+  for (const Load& load : kLoads) benches.emplace_back(load);
+  std::array<std::array<std::vector<double>, kLoads.size()>, kKinds.size()> took;
   for (unsigned round = 0; round < kRounds; ++round)
     for (std::size_t kind = 0; kind < kKinds.size(); ++kind)
-      for (std::size_t disk = 0; disk < kMib.size(); ++disk)
-        took[kind][disk].push_back(benches[disk].run(kKinds[kind], operations));
-  std::printf("[\n");
+      for (std::size_t load = 0; load < kLoads.size(); ++load)
+        took[kind][load].push_back(benches[load].run(kKinds[kind], operations));
+  const char* separator = "[\n";
   for (std::size_t kind = 0; kind < kKinds.size(); ++kind) {
-    std::array<double, kMib.size()> medians{};
-    std::printf("  {\"kind\": \"%s\"", kKinds[kind] == Group::Kind::write ? "write" : "read");
-    for (std::size_t disk = 0; disk < kMib.size(); ++disk) {
-      std::vector<double>& rounds = took[kind][disk];
-      std::nth_element(rounds.begin(), rounds.begin() + kRounds / 2, rounds.end());
-      medians[disk] = rounds[kRounds / 2];
-      std::printf(", \"%llu MiB\": %.2f", static_cast<unsigned long long>(kMib[disk]),
-                  medians[disk]);
+    double first = 0;
+    std::string_view compares;
+    for (std::size_t i = 0; i < kLoads.size(); ++i) {
+      const Load& load = kLoads[i];
+      const double median = median_of(took[kind][i]);
+      if (std::exchange(compares, load.compares) != load.compares) first = median;
+      std::printf(
+          "%s  {\"kind\": \"%s\", \"compares\": \"%s\", \"MiB\": %llu, \"depth\": %u, "
+          "\"microseconds\": %.2f, \"ratio\": %.2f}",
+          std::exchange(separator, ",\n"), kKinds[kind] == Group::Kind::write ? "write" : "read",
+          load.compares, static_cast<unsigned long long>(load.mib), load.depth, median,
+          median / first);
     }
-    std::printf(", \"ratio\": %.2f}%s\n", medians.back() / medians.front(),
-                kind + 1 < kKinds.size() ? "," : "");
   }
-  std::printf("]\n");
+  std::printf("\n]\n");
 }

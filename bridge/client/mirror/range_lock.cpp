@@ -2,31 +2,85 @@
 #include "bridge/client/mirror/range_lock.hpp"
 
 #include <algorithm>
-#include <iterator>
+
+#include "rdma/wire/ensure.hpp"
 
 namespace rnbd::mirror {
 
-/// Older entries count although they wait still: a stream of reads must not starve a write.
-bool RangeLock::free_for(std::list<Entry>::const_iterator entry) const {
-  return std::none_of(entries_.begin(), entry, [&](const Entry& older) {
-    const bool both_read = older.mode == Mode::shared && entry->mode == Mode::shared;
-    return !both_read && older.range.overlaps(entry->range);
-  });
+template <typename Function>
+void RangeLock::for_chains(const Range& range, Function function) {
+  const std::uint64_t first = range.begin >> kShift;
+  const std::uint64_t count = ((std::max(range.end, range.begin + 1) - 1) >> kShift) - first + 1;
+  for (std::uint64_t i = 0; i < std::min<std::uint64_t>(count, kChains); ++i)
+    function(chains_[(first + i) % kChains]);
+}
+
+/// Two entries may meet in several chains, and count as often.
+void RangeLock::hang_on(Entry& entry, Entry& older) {
+  older.behind.push_back(&entry);
+  ++entry.waits_for;
+}
+
+/// Older entries count although they wait still: a stream of reads must not starve a write. Behind
+/// a change of the whole range nothing older has to be looked at, for that waits for it already.
+void RangeLock::hang(Entry& entry, Chain& chain) {
+  std::uint64_t covered = 0;
+  for (auto older = chain.changes.rbegin(); older != chain.changes.rend() && covered == 0;
+       ++older) {
+    const Range& other = (*older)->range;
+    if (!other.overlaps(entry.range)) continue;
+    hang_on(entry, **older);
+    if (other.begin <= entry.range.begin && entry.range.end <= other.end)
+      covered = (*older)->serial;
+  }
+  if (entry.mode == Mode::shared) return;
+  for (auto older = chain.reads.rbegin(); older != chain.reads.rend(); ++older) {
+    if ((*older)->serial < covered) break;
+    if ((*older)->range.overlaps(entry.range)) hang_on(entry, **older);
+  }
 }
 
 bool RangeLock::acquire(std::uint64_t owner, Range range, Mode mode) {
-  entries_.push_back({owner, range, mode, false});
-  const auto mine = std::prev(entries_.end());
-  return mine->held = free_for(mine);
+  const auto [place, is_new] = entries_.try_emplace(owner);
+  RTRS_ENSURE(is_new);
+  Entry& entry = place->second;
+  entry.owner = owner;
+  entry.range = range;
+  entry.mode = mode;
+  entry.serial = ++serial_;
+  for_chains(range, [&](Chain& chain) { hang(entry, chain); });
+  for_chains(range, [&](Chain& chain) { chain.of(mode).push_back(&entry); });
+  return entry.waits_for == 0;
+}
+
+void RangeLock::remove(Entry& entry) {
+  for_chains(entry.range, [&](Chain& chain) {
+    std::deque<Entry*>& all = chain.of(entry.mode);
+    all.erase(std::find(all.begin(), all.end(), &entry));
+  });
+  const std::uint64_t owner = entry.owner;
+  entries_.erase(owner);
 }
 
 std::vector<std::uint64_t> RangeLock::release(std::uint64_t owner) {
-  entries_.remove_if([&](const Entry& entry) { return entry.owner == owner; });
   std::vector<std::uint64_t> granted;
-  for (auto entry = entries_.begin(); entry != entries_.end(); ++entry) {
-    if (entry->held || !free_for(entry)) continue;
-    entry->held = true;
-    granted.push_back(entry->owner);
+  const auto found = entries_.find(owner);
+  if (found == entries_.end()) return granted;
+  found->second.released = true;
+  std::vector<Entry*> going;
+  if (found->second.waits_for == 0) going.push_back(&found->second);
+  while (!going.empty()) {
+    Entry& entry = *going.back();
+    going.pop_back();
+    for (Entry* next : entry.behind) {
+      if (--next->waits_for != 0) continue;
+      if (next->released) {
+        going.push_back(next);
+      } else {
+        granted.push_back(next->owner);
+      }
+    }
+    remove(entry);
   }
   return granted;
 }
