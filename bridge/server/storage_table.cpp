@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "bridge/server/storage_table.hpp"
 
+#include <algorithm>
 #include <cerrno>
 #include <utility>
 
@@ -12,10 +13,14 @@ Lease::~Lease() {
 
 namespace {
 
-/// Removes the entries of files that are closed.
-template <class Map>
-void forget_expired(Map& map) {
-  std::erase_if(map, [](const auto& entry) { return entry.second.expired(); });
+/// Removes the entries of files that are closed, once there are twice as many as after the last
+/// time. So an entry costs the same, however many there are.
+template <class Known>
+void forget_expired(Known& known) {
+  constexpr std::size_t kFew = 16;
+  if (known.entries.size() < known.most) return;
+  std::erase_if(known.entries, [](const auto& entry) { return entry.second.expired(); });
+  known.most = std::max(kFew, 2 * known.entries.size());
 }
 
 }  // namespace
@@ -52,7 +57,7 @@ tl::expected<std::shared_ptr<Storage>, Failure> StorageTable::open(
   reservations_.attach(*opened, admission);
   if (identity) {
     forget_expired(files_);
-    files_[FileKey{*identity, !geometry->read_only}] = opened;
+    files_.entries[FileKey{*identity, !geometry->read_only}] = opened;
   }
   return opened;
 }
@@ -61,8 +66,8 @@ std::shared_ptr<Storage> StorageTable::already_open(const FileIdentity& identity
   const std::lock_guard lock{mutex_};
   for (const bool open_for_writing : {true, false}) {
     if (writable && !open_for_writing) break;
-    const auto known = files_.find(FileKey{identity, open_for_writing});
-    if (known == files_.end()) continue;
+    const auto known = files_.entries.find(FileKey{identity, open_for_writing});
+    if (known == files_.entries.end()) continue;
     auto storage = known->second.lock();
     // Another device may have got the number of one that was taken away.
     if (storage != nullptr && storage->backend().whereabouts() != Whereabouts::gone) return storage;
@@ -103,7 +108,7 @@ void StorageTable::close(std::shared_ptr<Storage> storage) {
 std::shared_ptr<std::mutex> StorageTable::lock_of(const FileIdentity& identity) {
   const std::lock_guard lock{mutex_};
   forget_expired(file_locks_);
-  std::weak_ptr<std::mutex>& known = file_locks_[identity];
+  std::weak_ptr<std::mutex>& known = file_locks_.entries[identity];
   auto mutex = known.lock();
   if (mutex == nullptr) known = mutex = std::make_shared<std::mutex>();
   return mutex;

@@ -65,14 +65,21 @@ class StorageTable {
     friend auto operator<=>(const FileKey&, const FileKey&) = default;
   };
 
+  /// Entries of closed files are left until there are `most`.
+  template <class Key, class Object>
+  struct Known {
+    std::map<Key, std::weak_ptr<Object>> entries;
+    std::size_t most = 0;
+  };
+
   void give_back(const Lease& lease);
 
   std::mutex& mutex_;  ///< the catalogue's; guards the maps
   const CatalogueOptions& options_;
   ReservationBook& reservations_;
-  std::map<FileKey, std::weak_ptr<Storage>> files_;
+  Known<FileKey, Storage> files_;
   std::set<const Storage*> in_use_;
-  std::map<FileIdentity, std::weak_ptr<std::mutex>> file_locks_;
+  Known<FileIdentity, std::mutex> file_locks_;
 };
 
 }  // namespace rnbd
