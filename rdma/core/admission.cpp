@@ -86,7 +86,7 @@ Admission::Considered Admission::consider_known(SessionId id, Session& session,
   if (session.over) return refuse(ECONNRESET, "the session is over and still closing");
   if (!session.agrees(parameters)) return refuse(ECONNRESET, "the session has other features");
   if (parameters.cid != 0) return connect(id, session, parameters, proves);
-  // It may overtake the path that makes the session, which would be another user's then.
+  // Such a path may overtake the one that makes the session, which would be another user's then.
   if (!session.admitted && !parameters.first_connection) return refuse(ENXIO, kUnknown);
   const Path* const older = newest_generation(session, parameters.path_uuid);
   if (older != nullptr && !lingers(session)) {
@@ -242,7 +242,7 @@ const char* Admission::no_room_of_user(const Session& session, std::string_view 
   return limit > 0 && memory > limit ? limits_.words->large_user : nullptr;
 }
 
-Admission::Place Admission::turn_away_oldest() {
+Admission::Place Admission::turn_away_oldest(const wire::Uuid& own) {
   std::map<PathId, std::pair<SessionId, std::string_view>> waiting;  // oldest first
   for (const auto& [id, session] : sessions_) {
     for (const Path& path : session.paths) {
@@ -254,7 +254,11 @@ Admission::Place Admission::turn_away_oldest() {
     crowd.add(place.second, {place.first, path});
   }
   const Place goes = crowd.first_of_most().value_or(Place{});
-  if (goes.path != 0) close_path(goes.session, goes.path);
+  if (goes.path == 0) return goes;
+  const auto& paths = sessions_.at(goes.session).paths;
+  // Another one in its place would let whoever has most of them keep all.
+  if (std::ranges::find(paths, goes.path, &Path::id)->uuid == own) return {};
+  close_path(goes.session, goes.path);
   return goes;
 }
 

@@ -88,9 +88,9 @@ class Admission {
   /// one that all connections have proven since consider(), if they had to; none: as they came.
   Admitted admit(SessionId session, PathId path, std::string_view name,
                  std::optional<std::string_view> user = std::nullopt);
-  /// Some connection needs room: the oldest half-open path of the host that has most of them, which
-  /// the driver must close.
-  Place turn_away_oldest();
+  /// A connection of the path `own` needs room: the oldest half-open path of the host that has most
+  /// of them, which the driver must close. None, if that is its own.
+  Place turn_away_oldest(const wire::Uuid& own = {});
 
   /// The session lingers without paths, and nothing executes: it may lose its name.
   void set_idle(SessionId session);

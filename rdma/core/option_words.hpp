@@ -12,6 +12,7 @@ struct OptionWords {
   const char* many_of_user;
   const char* large_user;
   const char* large_path;
+  const char* max_connections;
   const char* hanging_storage;
   const char* lower_queue_depth;
   const char* tls_is_off;
@@ -36,13 +37,15 @@ inline constexpr OptionWords kProgramWords{
     .many_of_user = "too many sessions of one user (--max-sessions-per-user)",
     .large_user = "no memory left for another path of this user (--memory-limit-per-user)",
     .large_path = "no memory left for another path's chunks (--memory-limit)",
+    .max_connections = "--max-connections",
     .hanging_storage =
         "storage hangs: what it has not ended of the session's lost paths holds more than a "
         "quarter of the memory (--memory-limit)",
     .lower_queue_depth = "lower --queue-depth, or leave --always-invalidate out",
     .tls_is_off = "it begins with TLS, which this listener does not have (--tls)",
     .wants_proof = "it offers no proof of a key, which this listener requires (auth=psk)",
-    .full_server = "raise its --memory-limit or --max-sessions, or what one user may have of both",
+    .full_server =
+        "raise its --memory-limit, --max-sessions or --max-connections, or what one user may have",
     .large_queue_depth = "lower the server's --queue-depth",
     .needs_no_proof =
         "the server does not authenticate: let it ask for auth=psk, or leave the key out",

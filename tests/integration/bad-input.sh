@@ -352,6 +352,26 @@ PY
 it "beyond the limit the oldest connection makes room that has not introduced itself, and no other" \
   too_many_connections
 
+full_of_connections() {
+  requires_python nbd
+  start_server --export disk0=memory:1M --max-connections 6
+  attach disk0 lanes=4
+  spawn holder /usr/bin/python3 -u -c '
+import nbd, signal, sys
+h = nbd.NBD()
+h.connect_uri(sys.argv[1])
+print("held")
+signal.pause()' "$uri"
+  wait_for_line holder.out held
+  local i
+  for ((i = 0; i < 3; ++i)); do
+    refused_client "rnbd+tcp://$address/disk0" 'it is full: .*--max-connections'
+  done
+  says server.log 'refused: its [0-9]+ connections are too many beside 5 others .--max-connections.'
+  kill_hard holder
+}
+it "a client for whose connections there is no room hears the name of the limit" full_of_connections
+
 memory_limit() {
   # One session takes 16 x (64K + 4K) = 1088K: there is room for two.
   start_server --export disk0=memory:1M --queue-depth 16 --max-io-size 64K --memory-limit 2200K

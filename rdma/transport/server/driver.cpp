@@ -184,9 +184,11 @@ void ServerDriver::let_in(std::unique_ptr<Incoming>& incoming, unsigned entrance
   // The lock is held while it is posted: set_access() must reach the path after it is there.
   const std::lock_guard lock{mutex_};
   if (stopping_) return;
-  if (connections_ >= options_.max_connections && !turn_away(admission_.turn_away_oldest())) {
-    return refuse(ENOMEM, "there are " + std::to_string(options_.max_connections) +
-                              " connections already (max_connections)");
+  if (lacks_connections(*parameters)) {
+    return refuse(ENOMEM, std::string{"its "} + std::to_string(parameters->cid_count) +
+                              " connections are too many beside " +
+                              std::to_string(connections_.load()) + " others (" +
+                              options_.words->max_connections + ")");
   }
   const auto decision = admission_.consider(*parameters, user, host_in_networks(incoming->peer));
   turn_away(decision.makes_room);
@@ -213,6 +215,16 @@ void ServerDriver::let_in(std::unique_ptr<Incoming>& incoming, unsigned entrance
 bool ServerDriver::Entrance::lets_in(std::string_view peer) const {
   return from.empty() ||
          std::ranges::any_of(from, [&](const Network& network) { return lies_in(peer, network); });
+}
+
+/// All connections of a path are counted with its first one: one that cannot be finished would keep
+/// others out, and its client would not learn why. Somebody else who is half open makes room.
+bool ServerDriver::lacks_connections(const wire::ConnectParameters& parameters) {
+  const unsigned needed = parameters.cid == 0 ? parameters.cid_count : 1U;
+  if (needed > options_.max_connections_per_path) return false;  // admission has the reason
+  if (connections_ + needed <= options_.max_connections) return false;
+  if (connections_ < options_.max_connections) return admission_.half_open() == 0;
+  return !turn_away(admission_.turn_away_oldest(parameters.path_uuid));
 }
 
 /// False: there is none.

@@ -74,6 +74,7 @@ class ServerDriver final : public Server, public SessionEnvironment, public Acce
                                               const Incoming& incoming);
   ServerPathOptions path_options(const wire::ConnectParameters& parameters,
                                  const Incoming& incoming, unsigned entrance, bool proves) const;
+  bool lacks_connections(const wire::ConnectParameters& parameters);
   bool turn_away(Admission::Place half_open);
   void forget_path(Place path);
   void forget_session(Admission::SessionId id);

@@ -142,6 +142,20 @@ TEST_CASE("admission: a host that fills all places makes room itself, and pushes
   CHECK(admission.admit(honest.session, honest.path, "honest", "host1").why_not == nullptr);
 }
 
+TEST_CASE("admission: a host with most of the half-open paths cannot name one to keep them all") {
+  Admission admission{limits()};
+  REQUIRE(admission.consider(request(1, 0), std::nullopt, "10.0.0.1").error == 0);
+  auto same = request(2, 0);
+  same.path_uuid.fill(7);
+  const auto oldest = admission.consider(same, std::nullopt, "10.0.0.9");
+  same.session_uuid.fill(3);
+  REQUIRE(admission.consider(same, std::nullopt, "10.0.0.9").error == 0);
+  CHECK(admission.turn_away_oldest(same.path_uuid).path == 0);
+  CHECK(admission.half_open() == 3);
+  CHECK(admission.turn_away_oldest(request(1, 0).path_uuid).path == oldest.path);
+  CHECK(admission.half_open() == 2);
+}
+
 TEST_CASE("admission: a session that is in does not count against its host") {
   AdmissionLimits few = limits();
   few.max_half_open = 2;
