@@ -208,7 +208,9 @@ void Group::write(std::uint64_t id) {
   auto to = static_cast<MemberSet>(in_step() | members_.syncing());
   Order what = Order::write;
   if (operation.kind == Kind::copy) {
-    to = bit(operation.target);
+    // Another disk may have come in its place since, which is not taken in yet.
+    to = live() ? static_cast<MemberSet>(bit(operation.target) & members_.syncing())
+                : bit(operation.target);
     // A mended member counts as in step, and no other one may have the copied data: log it.
     if (members_.phase() != Phase::attaching) what = Order::copy;
   }

@@ -697,5 +697,22 @@ TEST_CASE("mirror group: of two that must both be there, an operator alone may d
   }
 }
 
+TEST_CASE("mirror group: a copy for a member does not land on the disk that came in its place") {
+  World world;
+  world.attach();
+  world.group.link_down(2);
+  for (unsigned i = 0; i < 2; ++i) world.answer(Order::view, i);
+  world.group.link_up(2, false);
+  world.answer_claim(2, World::claimed(true, {1}));
+  for (unsigned i = 0; i < 2; ++i) world.answer_maps(i);
+  const unsigned source = world.host.sent.back().member;
+  world.group.discard(2);
+  world.group.link_up(2, false);
+  world.answer_claim(2, World::unknown());
+  world.answer(Order::inspect, 2, ENOTEMPTY);
+  world.answer(Order::read, source);
+  CHECK(world.host.count(Order::copy, 2) == 0);
+}
+
 }  // namespace
 }  // namespace rnbd::mirror_group_test
