@@ -41,6 +41,25 @@ struct View {
   MemberSet set = 0;
 };
 
+/// How far a member's record has come. A record that is younger than it was has been set back.
+struct Age {
+  ViewId view{};
+  std::uint32_t beat = 0;  ///< counts in that view how often the activity logs were cleared
+  auto operator<=>(const Age&) const = default;
+};
+
+/// The disk that holds a number, and what its record has for certain.
+struct Holder {
+  std::uint64_t disk = 0;  ///< its identity; 0: no view knows one
+  Age age{};
+};
+
+/// By number: the disk that had it in the newest view with that number. Empty: nothing is known.
+using Pedigree = std::vector<Holder>;
+
+/// The upper half of a term counts decisions that operators have forced. Each begins a history.
+inline std::uint64_t history_of(std::uint64_t term) { return term >> 32; }
+
 enum class Degraded : std::uint8_t {
   allow,   ///< of two members one may go on alone
   quorum,  ///< more than half must be there, always
@@ -118,6 +137,11 @@ struct Claimed {
   bool lost_power = false;  ///< since its view; unflushed writes may be gone
   bool pulls = false;       ///< it can read from other members
   Maps maps{};
+  std::uint64_t disk = 0;  ///< its identity
+  std::uint32_t beat = 0;  ///< see Age
+  Pedigree pedigree{};
+
+  Age age() const { return {view.id, beat}; }
 };
 
 }  // namespace rnbd::mirror

@@ -76,6 +76,34 @@ Result<mirror::View> decode_view(const MirrorViewFields& fields, unsigned member
   return view;
 }
 
+MirrorPedigree encode_pedigree(const mirror::Pedigree& pedigree) {
+  MirrorPedigree fields{};
+  for (std::size_t k = 0; k < std::min(pedigree.size(), fields.size()); ++k) {
+    const mirror::Holder& holder = pedigree[k];
+    fields[k].disk = holder.disk;
+    fields[k].term = holder.age.view.term;
+    fields[k].seq = holder.age.view.seq;
+    fields[k].beat = holder.age.beat;
+  }
+  return fields;
+}
+
+mirror::Pedigree decode_pedigree(const MirrorPedigree& fields, unsigned members) {
+  mirror::Pedigree pedigree;
+  for (unsigned k = 0; k < members; ++k) {
+    const MirrorHolder& holder = fields[k];
+    pedigree.push_back({holder.disk, {{holder.term, holder.seq}, holder.beat}});
+  }
+  return pedigree;
+}
+
+Result<mirror::Pedigree> take_pedigree(ConstBytes& data, unsigned members) {
+  if (data.size() < sizeof(MirrorPedigree)) return tl::unexpected(DecodeError::too_short);
+  const auto fields = rtrs::wire::copy_of<MirrorPedigree>(data);
+  data = data.subspan(sizeof(fields));
+  return decode_pedigree(fields, members);
+}
+
 MirrorClaimResponse encode_claimed(const mirror::Claimed& answer, unsigned member,
                                    unsigned members) {
   MirrorClaimResponse message;
@@ -88,6 +116,9 @@ MirrorClaimResponse encode_claimed(const mirror::Claimed& answer, unsigned membe
   message.view = encode_view(answer.view);
   message.confirmed = encode_view(answer.confirmed);
   message.active = answer.maps.active.count();
+  message.disk = answer.disk;
+  message.beat = answer.beat;
+  message.pedigree = encode_pedigree(answer.pedigree);
   return message;
 }
 
@@ -107,6 +138,9 @@ Result<mirror::Claimed> decode_claimed(ConstBytes bytes) {
   answer.confirmed = *confirmed;
   answer.lost_power = (message->flags & kMirrorLostPower) != 0;
   answer.pulls = (message->flags & kMirrorPulls) != 0;
+  answer.disk = message->disk;
+  answer.beat = message->beat;
+  answer.pedigree = decode_pedigree(message->pedigree, message->members);
   return answer;
 }
 

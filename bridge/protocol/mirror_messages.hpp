@@ -17,6 +17,10 @@ namespace rnbd::wire {
 
 /// A feature of the user protocol's half: an export may be a member of a mirror group.
 inline constexpr std::uint32_t kFeatureMirror = 1U << 18;
+/// Likewise: members tell which disk they are, and how far they have come. Only such peers claim
+/// and are claimed.
+inline constexpr std::uint32_t kFeatureMirrorDisks = 1U << 20;
+inline constexpr std::uint32_t kMirrorFeatures = kFeatureMirror | kFeatureMirrorDisks;
 
 inline constexpr auto kMirrorClaim = MessageType{0x8021};
 inline constexpr auto kMirrorClaimResponse = MessageType{0x8022};
@@ -36,6 +40,18 @@ struct MirrorViewFields {
   le16 reserved = 0;
 };
 static_assert(sizeof(MirrorViewFields) == 16 && offsetof(MirrorViewFields, set) == 12);
+
+/// The disk that holds a number, see mirror::Holder.
+struct MirrorHolder {
+  le64 disk = 0;
+  le64 term = 0;  ///< of the newest view that it is known to have recorded
+  le32 seq = 0;   ///< likewise
+  le32 beat = 0;  ///< in that view
+};
+static_assert(sizeof(MirrorHolder) == 24 && offsetof(MirrorHolder, beat) == 20);
+
+/// By number; those beyond the group's members are zeros.
+using MirrorPedigree = std::array<MirrorHolder, mirror::kMaxMembers>;
 
 struct MirrorClaim {
   Header header;
@@ -92,11 +108,15 @@ struct MirrorClaimResponse {
   MirrorViewFields view;
   MirrorViewFields confirmed;
   le32 active = 0;  ///< regions in its activity log
-  le32 reserved = 0;
+  le32 beat = 0;    ///< in its view
+  le64 disk = 0;    ///< its identity
+  MirrorPedigree pedigree{};
 };
-static_assert(sizeof(MirrorClaimResponse) == 72 && offsetof(MirrorClaimResponse, view) == 32);
+static_assert(sizeof(MirrorClaimResponse) == 464 && offsetof(MirrorClaimResponse, view) == 32);
+static_assert(offsetof(MirrorClaimResponse, disk) == 72);
 
-/// Its data are for each absent member k, in order, a REGIONS response: the regions that k lacks.
+/// Its data are the pedigree, then for each absent member k, in order, a REGIONS response: the
+/// regions that k lacks.
 struct MirrorView {
   Header header;
   le32 device_id = 0;
@@ -140,8 +160,12 @@ struct MirrorCool {
   Header header;
   le32 device_id = 0;
   le64 term = 0;
+  le32 seq = 0;    ///< of the view that is meant
+  le32 beat = 0;   ///< the member counts up to it in that view
+  le32 known = 0;  ///< all members of that view have counted up to it
+  le32 reserved = 0;
 };
-static_assert(sizeof(MirrorCool) == 16);
+static_assert(sizeof(MirrorCool) == 32 && offsetof(MirrorCool, beat) == 20);
 
 /// The member copies a range from another one. Its data are the URI of that, not terminated.
 struct MirrorPull {
@@ -179,6 +203,13 @@ MirrorViewFields encode_view(const mirror::View& view);
 
 /// Of `members`. Errors: bad_value (a member beyond them, or nobody is in step).
 Result<mirror::View> decode_view(const MirrorViewFields& fields, unsigned members);
+
+MirrorPedigree encode_pedigree(const mirror::Pedigree& pedigree);
+mirror::Pedigree decode_pedigree(const MirrorPedigree& fields, unsigned members);
+/// That of a VIEW, from the beginning of `data` on, which is moved behind it.
+///
+/// Errors: too_short.
+Result<mirror::Pedigree> take_pedigree(ConstBytes& data, unsigned members);
 
 /// `answer.maps` except for the count of active regions is asked for with REGIONS.
 MirrorClaimResponse encode_claimed(const mirror::Claimed& answer, unsigned member,

@@ -64,6 +64,7 @@ struct Members final : mirror::GroupHost {
   }
   bool may_copy() override { return true; }
   void over() override { std::abort(); }
+  void superseded() override { std::abort(); }
 
   std::deque<mirror::Command> sent;
   std::uint64_t ended = 0;

@@ -85,4 +85,19 @@ far_terms() {
 it "a term that would shut others out is refused, and plain clients are told of the mirror" \
   far_terms
 
+older_client() {
+  truncate -s 8M disk.img
+  start_member
+  talk older
+  says server.log "refused to make 'disk0' a member of a mirror group: its client is of an older version"
+}
+it "a client that does not tell disks apart is refused, and the log says why" older_client
+
+which_disk() {
+  truncate -s 8M disk.img
+  start_member
+  talk disks
+}
+it "no view counts on another disk, and the record knows how far all members have come" which_disk
+
 finish

@@ -2,11 +2,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """A client of one member of a mirror group, byte by byte.
 
-Usage: mirror_member.py PORT first|again|any|damaged|refused|silent|plain|terms
+Usage: mirror_member.py PORT first|again|any|damaged|refused|silent|plain|terms|older|disks
 
 `first` claims the export "disk0" as member 1 of three, records a view without member 2, writes, and
 is refused where it must be. `again` finds all of that after the server's end. `silent` copies from
-servers that do not answer. `plain` and `terms` want what a client of a mirror must not have.
+servers that do not answer. `plain` and `terms` want what a client of a mirror must not have. `older`
+is a client of the version that did not tell disks apart, and `disks` takes the member for another one.
 """
 import errno
 import struct
@@ -15,32 +16,40 @@ import sys
 import hostile_peer
 from raw_peer import FLUSH, MIGRATION, RW, USER_MESSAGES, Session
 
-CLAIMS, MIRROR = 1 << 17, 1 << 18
+CLAIMS, MIRROR, DISKS = 1 << 17, 1 << 18, 1 << 20
 GROUP, SIZE = b"group-of-disks..", 8 << 20
 COPY = 0x20000000
 LOST_POWER, NEW, REFUSED = 1, 2, 4
 
 
 class Member:
-    def __init__(self, port, claimant, name=b"disk0", unclaimed=False, mode=RW):
-        self.session = Session(port, features=USER_MESSAGES | CLAIMS | MIRROR)
+    def __init__(self, port, claimant, name=b"disk0", unclaimed=False, mode=RW, disks=DISKS):
+        self.session = Session(port, features=USER_MESSAGES | CLAIMS | MIRROR | disks)
         assert self.session.answer["features"] & MIRROR, "the server knows no mirror groups"
         self.device, _ = self.session.open(name, mode, 2 if unclaimed else 0)
         self.claimant = claimant.ljust(16, b".")
+        self.disk = 0
 
-    def claim(self, term, member=1, members=3, group=GROUP, size=SIZE):
+    def claim(self, term, member=1, members=3, group=GROUP, size=SIZE, room=464):
         message = struct.pack("<HHI16s16sQBBB5xQ", 0x8021, 0, self.device, group, self.claimant,
                               term, member, members, 20, size)
-        error, answer = self.session.call(message, 72)
+        error, answer = self.session.call(message, room)
         if error:
             return error
         names = ("type", "member", "members", "shift", "flags", "promised", "claimant", "term",
-                 "seq", "set", "confirmed_term", "confirmed_seq", "confirmed_set", "active")
-        fields = dict(zip(names, struct.unpack("<HxxBBBBQ16sQIHxxQIHxxIxxxx", answer)))
+                 "seq", "set", "confirmed_term", "confirmed_seq", "confirmed_set", "active", "beat",
+                 "disk")
+        fields = dict(zip(names, struct.unpack_from("<HxxBBBBQ16sQIHxxQIHxxIIQ", answer)))
         assert fields["type"] == 0x8022, fields
+        fields["pedigree"] = [struct.unpack_from("<QQII", answer, 80 + 24 * k) for k in range(16)]
+        self.disk = fields["disk"]
         return fields
 
-    def view(self, term, seq, members, confirmed, data=b""):
+    def view(self, term, seq, members, confirmed, data=None, disk=None):
+        if data is None:
+            disks = 100, self.disk if disk is None else disk, 102
+            data = b"".join(struct.pack("<QQII", number, 0, 0, 0) for number in disks)
+            data += bytes(13 * 24)
         message = struct.pack("<HHIQIHHQIHH", 0x8023, 0, self.device, term, seq, members, 0,
                               *confirmed, 0)
         return self.session.call(message, None, data)[0]
@@ -49,10 +58,11 @@ class Member:
         return self.session.call(
             struct.pack("<HHIQIHH", 0x8025, 0, self.device, term, seq, members, 0))[0]
 
-    def cool(self, term, runs):
+    def cool(self, term, runs, seq=0, beat=0, known=0):
         data = struct.pack("<HHIII", 0x8028, 0, SIZE >> 20, SIZE >> 20, len(runs))
         data += b"".join(struct.pack("<II", *run) for run in runs)
-        return self.session.call(struct.pack("<HHIQ", 0x8029, 0, self.device, term), None, data)[0]
+        message = struct.pack("<HHIQIII4x", 0x8029, 0, self.device, term, seq, beat, known)
+        return self.session.call(message, None, data)[0]
 
     def regions(self, which):
         """The runs of a map, or an errno."""
@@ -98,10 +108,12 @@ def first(port):
     expect(member.claim(5)["flags"], LOST_POWER | NEW, "the same claim again")
     expect(member.claim(5, group=b"other-group....."), errno.EEXIST, "a claim of another group")
     expect(member.claim(5, member=0), errno.EEXIST, "a claim as another member")
+    expect(member.view(5, 1, 0b111, (0, 0, 0b111), b"short"), errno.EINVAL, "no pedigree")
     expect(member.view(5, 1, 0b111, (0, 0, 0b111)), 0, "the first view")
     expect(member.confirm(5, 1, 0b111), 0, "its confirmation")
     expect(member.flush(), 0, "a flush")
-    expect(member.cool(5, [(0, 8)]), 0, "cooling all")
+    expect(member.cool(5, [], seq=1, beat=7), 0, "counting before that")
+    expect(member.cool(5, [(0, 8)], seq=1, beat=7, known=7), 0, "cooling all")
     expect(member.regions(0), [], "the activity log after that")
     expect(member.write(3, b"a"), 0, "a write")
     expect(member.view(5, 2, 0b011, (5, 1, 0b111)), 0, "a view without member 2")
@@ -125,6 +137,8 @@ def again(port):
     expect(member.write(3, b"x"), errno.ESTALE, "a write after a refused claim")
     claimed = member.claim(6)
     expect((claimed["flags"], claimed["promised"], claimed["active"]), (0, 6, 2), "a claim")
+    expect(claimed["pedigree"][1:4],
+           [(claimed["disk"], 5, 2, 0), (102, 0, 0, 0), (0, 0, 0, 0)], "who has which number")
     expect((claimed["term"], claimed["seq"], claimed["set"]), (5, 2, 0b011), "its view")
     expect((claimed["confirmed_term"], claimed["confirmed_seq"], claimed["confirmed_set"]),
            (5, 2, 0b011), "its confirmed view")
@@ -200,9 +214,34 @@ def terms(port):
     expect(Member(port, b"second client").claim(term + 1)["promised"], term + 1, "the next claim")
 
 
+def older(port):
+    client = Member(port, b"older client", disks=0)
+    expect(client.claim(1, room=72), errno.EOPNOTSUPP, "a claim without the feature")
+    client.session.close()
+    expect(Member(port, b"newer client").claim(1)["promised"], 1, "one with it")
+
+
+def disks(port):
+    member = Member(port, b"first client")
+    expect(member.claim(5)["pedigree"][1], (0, 0, 0, 0), "the pedigree before the first view")
+    expect(member.view(5, 1, 0b111, (0, 0, 0b111), disk=member.disk ^ 1), errno.EINVAL,
+           "a view that counts on another disk")
+    expect(member.view(5, 1, 0b111, (0, 0, 0b111)), 0, "the first view")
+    expect(member.confirm(5, 1, 0b111), 0, "its confirmation")
+    expect(member.cool(5, [], seq=1, beat=7), 0, "counting")
+    expect(member.cool(5, [], seq=9, beat=9, known=9), 0, "counting in another view")
+    disk = member.disk
+    member.session.close()
+    claimed = Member(port, b"second client").claim(6)
+    expect((claimed["disk"], claimed["beat"]), (disk, 7), "the disk, and how far it has come")
+    expect(claimed["pedigree"][:3], [(100, 5, 1, 0), (disk, 5, 1, 0), (102, 5, 1, 0)],
+           "how far the others have come")
+
+
 def main():
     steps = {"first": first, "again": again, "any": any_head, "damaged": damaged,
-             "refused": refused, "silent": silent, "plain": plain, "terms": terms}
+             "refused": refused, "silent": silent, "plain": plain, "terms": terms,
+             "older": older, "disks": disks}
     steps[sys.argv[2]](int(sys.argv[1]))
 
 

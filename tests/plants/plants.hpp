@@ -143,7 +143,13 @@ namespace plants {
   X(first_view_of_all, "members of a new group count as in step before they have got a copy")     \
   X(overwrite_unasked, "the data on a disk that is new in the group are overwritten")             \
   X(rise_unclaimed, "a view is proposed to members that have not promised its term")              \
-  X(error_of_all_kept, "what all members have refused counts as equal")
+  X(error_of_all_kept, "what all members have refused counts as equal")                           \
+  X(no_seat, "any disk with the right number counts as the member")                               \
+  X(no_age, "a member that was set back to an earlier view counts as in step")                    \
+  X(no_beat, "a member that was set back within its view counts as in step")                      \
+  X(old_history, "a client goes on although an operator has forced another history")              \
+  X(unknown_history, "a client attaches although a forced history is known and not met")          \
+  X(pending_forgotten, "a view that was recorded and never in force gives nobody a place")
 
 // Of bricks: rnbd-sim-brick-planted.
 #define BRICK_PLANTS(X)                                                                       \

@@ -68,12 +68,14 @@ void Group::answer(const Answer& answer) {
     case Order::maps:
       if (members_.learn(sent->about, sent->member, answer.maps)) work();
       return;
+    case Order::beat:
+      return counted(sent->member, sent->beat);
     case Order::cool:
       if (activity_.cleared(sent->member)) cooled();
       return;
     case Order::flush:
       if (operation == operations_.end()) {
-        if (sent->about == kMaxMembers) return flushed_for_cooling(sent->member);
+        if (sent->beat != 0) return flushed_for_cooling(sent->member, sent->beat);
         if (members_.phase() == Phase::attaching) {
           members_[sent->member].claimed.lost_power = false;
           mending_.member = kMaxMembers;
@@ -97,10 +99,12 @@ void Group::answer(const Answer& answer) {
 }
 
 void Group::claimed(unsigned number, const Answer& answer) {
+  const bool refused = answer.error == ESTALE;
+  if (refused && members_.superseded_by(answer.claimed.promised)) return supersede();
   if (members_[number].stage == Stage::in_step) return claimed_anew(number, answer);
   const bool attaching = members_.phase() == Phase::attaching;
   if (answer.error != 0) {
-    if (answer.error != ESTALE) return lose(number, true);
+    if (!refused) return lose(number, true);
     members_.outranked(number, answer.claimed.promised);
     return attaching ? restart() : work();
   }
@@ -125,7 +129,7 @@ void Group::take_in(unsigned number) {
   Membership::Member& member = members_[number];
   member.stage = Stage::claimed;
   if (members_.phase() == Phase::attaching) return try_attach(false);
-  if (members_.holds_data(number)) return;
+  if (members_.holds_data(number) || members_.displaced(number)) return;
   if (member.claimed.view.id == ViewId{}) return members_.introduce(number);
   begin_resync(number);
 }
@@ -134,6 +138,7 @@ void Group::begin_resync(unsigned number) {
   Membership::Member& member = members_[number];
   member.stage = Stage::draining;  // from now on it is told of all changes
   member.todo = RegionMap{options_.regions};
+  if (members_.lacks_all(number)) member.todo.add_all();
   // If an operator has forced this member to go on alone, the others lack its later changes.
   for (unsigned k = 0; k < options_.members; ++k)
     if (has(in_step(), k)) member.todo.add(member.claimed.maps.dirty[k]);
@@ -209,6 +214,12 @@ void Group::propose(MemberSet set, const std::vector<RegionMap>& inherit) {
   members_.end();
   operations_.clear();
   host_.over();
+}
+
+void Group::supersede() {
+  members_.end();
+  operations_.clear();
+  host_.superseded();
 }
 
 }  // namespace rnbd::mirror

@@ -135,6 +135,9 @@ class Group {
 
   Progress progress(unsigned member) const { return members_.progress(member); }
   Membership::Record record(unsigned member) const { return members_.record(member); }
+  bool displaced(unsigned member) const { return members_.displaced(member); }
+  bool is_set_back(unsigned member) const { return members_.is_set_back(member); }
+  bool lacks_history() const { return members_.lacks_history(); }
   /// The number of regions that may differ after an unclean end or a refused change.
   std::uint32_t unequal() const { return unequal_.count(); }
 
@@ -153,6 +156,7 @@ class Group {
   void restart();
   void try_attach(bool hurry);
   void propose(MemberSet set, const std::vector<RegionMap>& inherit);
+  void supersede();
 
   // Operations.
   bool may_start(const Operation& operation) const;
@@ -183,7 +187,8 @@ class Group {
   void copy_next(unsigned member);
 
   // Cooling.
-  void flushed_for_cooling(unsigned member);
+  void flushed_for_cooling(unsigned member, std::uint32_t beat);
+  void counted(unsigned member, std::uint32_t beat);
   void cooled();
 
   /// Bringing back, while attaching, the regions that a member lost with its power, because its

@@ -162,6 +162,7 @@ void GroupDriver::report() {
   if (group_ != nullptr) {
     status.term = group_->term();
     status.unequal = group_->unequal();
+    status.lacks_history = group_->lacks_history();
   }
   for (unsigned i = 0; i < members_.size(); ++i) {
     Member& member = members_[i];

@@ -116,10 +116,12 @@ class GroupDriver final : private GroupHost {
   }
   bool may_copy() override { return !copies_.paused_until(); }
   void over() override;
+  void superseded() override { superseded_ = forced_elsewhere_ = true; }
 
   // Commands on their way.
   void finished(TaskPtr task);
   void claimed(unsigned member, const Claimed& answer);
+  void tell_of_disk(unsigned member);
   bool withdraw(std::uint64_t operation, bool by_force);
 
   // The loop.
@@ -156,10 +158,11 @@ class GroupDriver final : private GroupHost {
   GroupShape shape_;
   News news_ = News::none;
   OwnTerms own_terms_;
-  bool was_live_ = false;    ///< an earlier group
-  bool superseded_ = false;  ///< another client has taken the mirror over
-  bool forced_ = false;      ///< an operator chose the member with the content
-  bool lossy_ = false;       ///< answered writes may be lost, so the next flush fails
+  bool was_live_ = false;          ///< an earlier group
+  bool superseded_ = false;        ///< another client has taken the mirror over
+  bool forced_elsewhere_ = false;  ///< an operator had it do so
+  bool forced_ = false;            ///< an operator chose the member with the content
+  bool lossy_ = false;             ///< answered writes may be lost, so the next flush fails
 
   CallTable calls_;
   BackgroundCopies copies_;

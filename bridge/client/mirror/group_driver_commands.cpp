@@ -80,6 +80,7 @@ void GroupDriver::finished(TaskPtr task) {
       member.bad_disk = !task->message && answer.error != ESTALE;
     }
     if (!superseded_) group_->answer(answer);
+    if (task->order == Order::claim && answer.error == 0) tell_of_disk(task->member);
   }
   tasks_.give_back(std::move(task));
 }
@@ -89,6 +90,20 @@ void GroupDriver::claimed(unsigned number, const Claimed& answer) {
   member.link->set_trouble("");
   member.lost_power = answer.lost_power;
   superseded_ = superseded_ || own_terms_.superseded_by(answer.view.id.term);
+}
+
+void GroupDriver::tell_of_disk(unsigned number) {
+  if (live_group() == nullptr) return;
+  MemberLink& link = *members_[number].link;
+  if (group_->is_set_back(number))
+    report_.say(
+        rtrs::LogLevel::warning,
+        link.server() + " was set back to an earlier state, as by a snapshot; it gets a full copy");
+  if (group_->displaced(number))
+    link.set_trouble(
+        "another disk has its place in the mirror, so nothing is copied to it: name the server of "
+        "that one, as `mirror add` has printed it; to use this disk anew, remove its record "
+        "(docs/mirror.md, \"A server was replaced, or set back\")");
 }
 
 }  // namespace rnbd::mirror

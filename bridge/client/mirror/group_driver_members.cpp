@@ -204,7 +204,10 @@ void GroupDriver::end_for_good() {
   group_.reset();
   calls_.cancel_all(EIO, nullptr);
   const std::string why =
-      "another client has taken the mirror over and may have written; connect anew";
+      forced_elsewhere_
+          ? "an operator has had another client go on with other servers (mirror force); what was "
+            "written here since then is not there; connect anew"
+          : "another client has taken the mirror over and may have written; connect anew";
   if (state_.die(why)) report_.say(rtrs::LogLevel::error, why);
 }
 

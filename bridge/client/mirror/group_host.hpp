@@ -21,7 +21,8 @@ enum class Order : std::uint8_t {
   copy,   ///< likewise, to a member that is not in step
   pull,   ///< likewise, but the member reads it from `source` by itself
   flush,
-  cool,  ///< take `regions` out of the activity log
+  beat,  ///< count up to `age`, before regions leave the activity log
+  cool,  ///< take `regions` out of the activity log; all have counted up to `age`
 };
 
 struct Command {
@@ -37,6 +38,8 @@ struct Command {
   Range range{};
   std::uint64_t operation = 0;
   unsigned source = 0;  ///< member that is read, or whose data are written
+  Pedigree pedigree{};  ///< of the view
+  Age age{};            ///< to which the member counts
 };
 
 struct Answer {
@@ -65,8 +68,11 @@ class GroupHost {
   virtual MemberSet same(std::uint64_t operation, MemberSet members, unsigned source) = 0;
   /// False: delay copies that no request waits for until work().
   virtual bool may_copy() = 0;
-  /// The group is superseded or too few members are left: no operation ends any more.
+  /// Too few members are left: no operation ends any more.
   virtual void over() = 0;
+  /// The same, as an operator has had another client go on with other members. Attaching again can
+  /// show older data than users have seen.
+  virtual void superseded() = 0;
 };
 
 struct GroupOptions {

@@ -90,17 +90,22 @@ void Group::cool() {
   const MemberSet flushing = in_step();
   if (!activity_.begin(unequal_, flushing)) return;
   for (const auto& [id, operation] : operations_) activity_.touch(operation.range);
+  const std::uint32_t beat = members_.next_beat();
   for (unsigned i = 0; i < options_.members; ++i)
-    if (has(flushing, i)) members_.post(i, Order::flush, {.about = kMaxMembers});
+    if (has(flushing, i)) members_.post(i, Order::flush, {.beat = beat});
 }
 
-void Group::flushed_for_cooling(unsigned member) {
-  if (!activity_.flushed(member)) return;
+void Group::flushed_for_cooling(unsigned member, std::uint32_t beat) {
+  if (beat == members_.beat()) members_.post_beat(member);
+}
+
+void Group::counted(unsigned member, std::uint32_t beat) {
+  if (!members_.counted(member, beat) || !activity_.flushed(member)) return;
   MemberSet clearing = 0;
   for (unsigned i = 0; i < options_.members; ++i) {
     if (!has(in_step(), i) || members_[i].stage != Stage::in_step) continue;  // lost meanwhile
     clearing = with(clearing, i);
-    members_.post(i, Order::cool, {}, {.regions = activity_.leaving()});
+    members_.post_cool(i, activity_.leaving());
   }
   activity_.clear(clearing);
 }

@@ -215,7 +215,7 @@ std::string MemberLink::complaint(const OpenMember& member) const {
   if ((features & rtrs::wire::kFeatureExactlyOnce) == 0)
     return "a Linux server cannot be a member of a mirror: a write that is late may undo a newer "
            "one there; use rnbd-server";
-  if ((features & wire::kFeatureMirror) == 0)
+  if ((features & wire::kMirrorFeatures) != wire::kMirrorFeatures)
     return "its rnbd-server is too old to be a member of a mirror; install a newer one";
   if (member.device->read_only())
     return "its export is read-only, which no member of a mirror can be; export it for writing";

@@ -18,7 +18,7 @@ ClientConfig config_of_member(const ClientConfig& whole, std::size_t member) {
   config.several.clear();
   config.lanes = 1;
   config.access = wire::AccessMode::read_write;
-  config.annex_features = wire::kFeatureMirror;
+  config.annex_features = wire::kMirrorFeatures;
   config.control.clear();
   return config;
 }

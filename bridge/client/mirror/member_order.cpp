@@ -31,8 +31,8 @@ std::string why_refused(int error) {
              "as group=; docs/mirror.md, \"A mistyped mirror\" and \"Copies that have grown\", has "
              "the ways out";
     case EOPNOTSUPP:
-      return "it cannot be a member, and its log says why: it needs --state-directory, and a file "
-             "or block device as its storage";
+      return "it cannot be a member, and its log says why: it needs --state-directory, a file or "
+             "block device as its storage, and a client that is as new as itself";
     case EROFS:
       return "its export is read-only, which no member of a mirror can be; export it for writing";
     case EIO:
@@ -76,6 +76,7 @@ void MemberOrder::start(rtrs::ClientLane& lane) {
       return send_view(lane);
     case Order::confirm:
       return send_confirm(lane);
+    case Order::beat:
     case Order::cool:
       return send_cool(lane);
     case Order::maps:
@@ -126,23 +127,25 @@ void MemberOrder::send_claim(rtrs::ClientLane& lane) {
   send(lane, message, true);
 }
 
-/// The regions that absent members lack, in order.
-std::vector<std::byte> MemberOrder::inheritance() const {
-  std::vector<std::byte> all;
+/// The pedigree, and the regions that absent members lack, in order.
+std::vector<std::byte> MemberOrder::data_of_view() const {
+  const auto pedigree = wire::encode_pedigree(command_.pedigree);
+  const auto head = rtrs::wire::bytes_of(pedigree);
+  std::vector<std::byte> all{head.begin(), head.end()};
   const auto absent = shape_.members - size(command_.view.set);
   if (absent == 0) return all;
   const RegionMap nothing{shape_.regions};
   for (unsigned k = 0; k < shape_.members; ++k) {
     if (has(command_.view.set, k)) continue;
     const RegionMap& map = k < command_.inherit.size() ? command_.inherit[k] : nothing;
-    const auto page = regions_within(map, room_ / absent);
+    const auto page = regions_within(map, (room_ - std::min(room_, head.size())) / absent);
     all.insert(all.end(), page.begin(), page.end());
   }
   return all;
 }
 
 void MemberOrder::send_view(rtrs::ClientLane& lane) {
-  data_ = inheritance();
+  data_ = data_of_view();
   wire::MirrorView message;
   message.header = wire::header_of(wire::kMirrorView);
   message.view = wire::encode_view(command_.view);
@@ -159,13 +162,17 @@ void MemberOrder::send_confirm(rtrs::ClientLane& lane) {
 
 /// As many messages as it takes, each about a whole map with as many runs as it can carry.
 void MemberOrder::send_cool(rtrs::ClientLane& lane) {
-  data_ = wire::encode_regions(command_.regions, first_, room_);
+  const bool clears = command_.order == Order::cool;
   RegionMap part{shape_.regions};
+  data_ = wire::encode_regions(clears ? command_.regions : part, first_, room_);
   first_ = wire::decode_regions(data_, first_, part).value_or(shape_.regions);
   data_ = wire::encode_regions(part, 0, room_);
   wire::MirrorCool message;
   message.header = wire::header_of(wire::kMirrorCool);
   message.term = command_.term;
+  message.seq = command_.age.view.seq;
+  message.beat = command_.age.beat;
+  message.known = clears ? command_.age.beat : 0;
   send(lane, message, false);
 }
 
@@ -211,12 +218,13 @@ void MemberOrder::answered(rtrs::ClientLane& lane, int error) {
   if (error != 0) return finish(error);
   if (command_.order == Order::inspect) return told_status(lane);
   if (request_.is_read) return told_regions(lane);
-  const bool more = command_.order == Order::cool && first_ < shape_.regions;
+  const bool cools = command_.order == Order::beat || command_.order == Order::cool;
+  const bool more = cools && first_ < shape_.regions;
   return more ? send_cool(lane) : finish(0);
 }
 
 void MemberOrder::claimed(rtrs::ClientLane& lane, int error) {
-  answer_.claimed.promised = command_.term * 2;  // unless it says more
+  answer_.claimed.promised = command_.term + 1;  // unless it says more
   if (error != 0) {
     complaint_ = why_refused(error);
     return finish(error);

@@ -57,7 +57,7 @@ class MemberOrder final : public rtrs::Operation {
   void ask_status(rtrs::ClientLane& lane);
   template <class T>
   void send(rtrs::ClientLane& lane, T message, bool question);
-  std::vector<std::byte> inheritance() const;
+  std::vector<std::byte> data_of_view() const;
 
   static void on_renew(rtrs::Request& request);
   static void on_done(rtrs::ClientLane& lane, rtrs::Request& request);

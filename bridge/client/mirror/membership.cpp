@@ -11,6 +11,7 @@ Membership::Membership(const GroupOptions& options, GroupHost& host)
     : options_{options},
       host_{host},
       sent_{host},
+      pedigree_(options.members),
       members_(options.members),
       next_session_{options.first_session} {}
 
@@ -37,7 +38,12 @@ Membership::Record Membership::record(unsigned number) const {
     if (each.stage == Stage::claimed) newest = std::max(newest, each.claimed.view.id);
   const View& view = member.claimed.view;
   if (newest == ViewId{}) return {};
-  return {.told = true, .blank = view.id == ViewId{}, .older = view.id < newest, .set = view.set};
+  return {.told = true,
+          .blank = view.id == ViewId{},
+          .displaced = displaced(number),
+          .set_back = is_set_back(number),
+          .older = view.id < newest,
+          .set = view.set};
 }
 
 bool Membership::gate_closed() const {
@@ -97,6 +103,7 @@ void Membership::post(unsigned member, Order order, SentCommand about, Command c
 void Membership::introduce(unsigned member) {
   Command order;
   order.view = order.confirmed = confirmed_;
+  order.pedigree = pedigree_;
   post(member, Order::view, {.about = kMaxMembers}, std::move(order));
 }
 
@@ -145,13 +152,38 @@ bool Membership::enough(MemberSet kept, const std::vector<MemberSet>& bases) con
   });
 }
 
-/// Members without a view, although the group has one. Their disk was replaced, and the old one may
-/// have gone on alone.
-MemberSet Membership::empty_disks(MemberSet present) const {
-  MemberSet empty = 0;
-  for (unsigned i = 0; i < options_.members; ++i)
-    if (has(present, i) && members_[i].claimed.view.id == ViewId{}) empty = with(empty, i);
-  return empty;
+/// Another disk than the one that the newest view has with this number.
+bool Membership::is_stranger(unsigned member) const {
+  const std::uint64_t holder = pedigree_[member].disk;
+  return holder != 0 && holder != members_[member].claimed.disk;
+}
+
+bool Membership::is_set_back(unsigned member) const {
+  const Holder& holder = pedigree_[member];
+  const Claimed& claimed = members_[member].claimed;
+  return holder.disk != 0 && holder.disk == claimed.disk && claimed.age() < holder.age;
+}
+
+bool Membership::was_in_view(unsigned number) const {
+  const Claimed& claimed = members_[number].claimed;
+  if (claimed.view.id == ViewId{}) return false;
+  const bool named = number < claimed.pedigree.size() && claimed.disk != 0 &&
+                     claimed.pedigree[number].disk == claimed.disk;
+  return named || has(claimed.view.set, number);
+}
+
+/// From the records with the newest view. An older record may tell of a member what it was before
+/// it was set back and got a full copy.
+void Membership::learn_pedigree(const ViewId& newest) {
+  pedigree_.assign(options_.members, {});
+  for (const Member& member : members_) {
+    if (member.stage != Stage::claimed || member.claimed.view.id != newest) continue;
+    const Pedigree& told = member.claimed.pedigree;
+    for (unsigned k = 0; k < std::min<std::size_t>(told.size(), pedigree_.size()); ++k) {
+      pedigree_[k].disk = told[k].disk;
+      pedigree_[k].age = std::max(pedigree_[k].age, told[k].age);
+    }
+  }
 }
 
 std::optional<Attachment> Membership::attachment(bool hurry) {
@@ -165,32 +197,43 @@ std::optional<Attachment> Membership::attachment(bool hurry) {
     if (claimed.view.id >= newest.id) newest = claimed.view;
     if (claimed.confirmed.id >= confirmed_.id) confirmed_ = claimed.confirmed;
   }
+  newest_ = newest.id;
+  learn_pedigree(newest_);
   if (present == 0 || (size(present) < options_.members && !hurry)) return {};
   if (newest.id == ViewId{}) return first_view(present);
-  const MemberSet empty = empty_disks(present);
+  // A disk in the place of a member proves nothing about it: that may have gone on alone.
+  MemberSet gone = 0, absent = 0;
+  for (unsigned i = 0; i < options_.members; ++i) {
+    if (!has(present, i)) continue;
+    if (members_[i].claimed.view.id == ViewId{} || is_set_back(i)) gone = with(gone, i);
+    if (has(gone, i) || is_stranger(i)) absent = with(absent, i);
+  }
+  const auto counted = static_cast<MemberSet>(present & ~absent);
+  if (lacks_history()) return {};
   std::vector<MemberSet> bases{newest.set};
   // None before the first view, which is the first member's alone.
   if (confirmed_.id != ViewId{}) bases.push_back(confirmed_.set);
   // As many as a newer view needs at least must not be able to exist among the missing.
   for (const MemberSet base : bases) {
-    const auto missing = static_cast<MemberSet>(base & ~(present & ~empty));
+    const auto missing = static_cast<MemberSet>(base & ~counted);
     if (size(missing) >= threshold(base, options_.degraded)) return {};
   }
   Attachment found;
-  found.candidates = static_cast<MemberSet>(newest.set & present & ~empty);
+  found.candidates = static_cast<MemberSet>(newest.set & counted);
   found.inherit.assign(options_.members, RegionMap{options_.regions});
   found.unequal = found.active = RegionMap{options_.regions};
   for (unsigned i = 0; i < options_.members; ++i) {
-    if (!has(present, i)) continue;
+    if (!has(counted, i)) continue;
     const Claimed& claimed = members_[i].claimed;
     for (unsigned k = 0; k < options_.members; ++k) found.inherit[k].add(claimed.maps.dirty[k]);
     if (!has(found.candidates, i)) continue;
     if (!claimed.lost_power) found.good = with(found.good, i);
+    pedigree_[i].age = std::max(pedigree_[i].age, claimed.age());
     found.unequal.add(claimed.maps.active);
     found.active.add(claimed.maps.active);
   }
   // All have lost their power: flushed writes are on all of them, if none is missing.
-  if (found.good == 0 && found.candidates == (newest.set & ~empty)) found.good = found.candidates;
+  if (found.good == 0 && found.candidates == (newest.set & ~gone)) found.good = found.candidates;
   found.enough = enough(found.good, bases);
   return found;
 }
@@ -226,6 +269,7 @@ bool Membership::rise() {
 /// are there, and if no other view came, no other client has changed them.
 bool Membership::granted(unsigned member, const Claimed& answer) {
   if (answer.lost_power || answer.view.id != confirmed_.id) return false;
+  if (answer.disk != pedigree_[member].disk || answer.age() < pedigree_[member].age) return false;
   members_[member].claimed.promised = term_;
   send_view();
   return true;
@@ -241,12 +285,14 @@ MemberSet Membership::must_promise() const {
   return set;
 }
 
+/// Any disk in the place of another member gets a full copy.
 void Membership::begin_history() {
   constexpr unsigned kHistory = 32;  // bit of the term
   for (const Member& member : members_)
     term_ = std::max({term_, member.claimed.promised, member.claimed.view.id.term});
-  term_ = ((term_ >> kHistory) + 1) << kHistory;
+  term_ = (history_of(term_) + 1) << kHistory;
   seq_ = 0;
+  pedigree_.assign(options_.members, {});
 }
 
 // ---- Views --------------------------------------------------------------------------------------
@@ -262,7 +308,16 @@ bool Membership::propose(MemberSet set, const std::vector<RegionMap>& inherit) {
 void Membership::exclude(unsigned member) { begin_view(without(in_step_, member), {}); }
 
 void Membership::begin_view(MemberSet set, const std::vector<RegionMap>& inherit) {
-  pending_ = {.view = {{term_, ++seq_}, set}, .inherit = inherit, .active = true};
+  // A member that has recorded that view has forgotten what those in it lacked.
+  Pedigree pedigree = pending_.active ? std::move(pending_.pedigree) : pedigree_;
+  pending_ = {.view = {{term_, ++seq_}, set},
+              .inherit = inherit,
+              .pedigree = std::move(pedigree),
+              .active = true};
+  for (unsigned i = 0; i < options_.members; ++i) {
+    const Claimed& claimed = members_[i].claimed;
+    if (has(set, i) && !has(in_step_, i)) pending_.pedigree[i] = {claimed.disk, claimed.age()};
+  }
   send_view();
 }
 
@@ -275,6 +330,7 @@ void Membership::send_view() {
     order.view = pending_.view;
     order.confirmed = size(set) == 1 ? pending_.view : confirmed_;  // in force once it is recorded
     order.inherit = pending_.inherit;
+    order.pedigree = pending_.pedigree;
     post(i, Order::view, {.view = pending_.view.id}, std::move(order));
   }
 }
@@ -290,6 +346,7 @@ bool Membership::recorded(unsigned member, const ViewId& view) {
 void Membership::commit() {
   confirmed_ = pending_.view;
   in_step_ = pending_.view.set;
+  pedigree_ = std::move(pending_.pedigree);
   pending_ = {};
   const bool first = phase_ == Phase::attaching;
   phase_ = Phase::live;
@@ -297,6 +354,7 @@ void Membership::commit() {
     if (first && members_[i].stage == Stage::claimed && !has(in_step_, i))
       members_[i].stage = Stage::up;
     if (!has(in_step_, i)) continue;
+    pedigree_[i].age = {confirmed_.id, 0};
     members_[i].stage = Stage::in_step;
     members_[i].claimed.promised = term_;
     Command order;
@@ -307,6 +365,32 @@ void Membership::commit() {
   rise_ = false;
   for (unsigned i = 0; i < options_.members; ++i)
     if (members_[i].stage == Stage::up) claim(i);
+}
+
+// ---- Beats --------------------------------------------------------------------------------------
+
+std::uint32_t Membership::next_beat() {
+  beat_.view = confirmed_.id;
+  return ++beat_.beat;
+}
+
+void Membership::post_beat(unsigned member) {
+  Command order;
+  order.age = beat_;
+  post(member, Order::beat, {.beat = beat_.beat}, std::move(order));
+}
+
+bool Membership::counted(unsigned member, std::uint32_t beat) {
+  if (beat != beat_.beat) return false;
+  pedigree_[member].age = std::max(pedigree_[member].age, beat_);
+  return true;
+}
+
+void Membership::post_cool(unsigned member, const RegionMap& regions) {
+  Command order;
+  order.age = beat_;
+  order.regions = regions;
+  post(member, Order::cool, {.beat = beat_.beat}, std::move(order));
 }
 
 void Membership::end() {

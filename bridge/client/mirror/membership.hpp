@@ -18,7 +18,8 @@ struct SentCommand {
   Order order{};
   std::uint64_t operation = 0;
   ViewId view{};
-  unsigned about = 0;  ///< member for which the maps were asked
+  unsigned about = 0;      ///< member for which the maps were asked
+  std::uint32_t beat = 0;  ///< of a flush, beat or cool for the activity logs
 };
 
 /// Sends commands, and finds the command to an answer. A forgotten command has no answer any more.
@@ -114,10 +115,12 @@ class Membership {
   };
   /// The record of a member that is there, while the group attaches.
   struct Record {
-    bool told = false;   ///< false: not known, or the group is new
-    bool blank = false;  ///< its disk came in the place of a member's
-    bool older = false;  ///< than the record of another member that is there
-    MemberSet set = 0;   ///< members in step, as it says
+    bool told = false;       ///< false: not known, or the group is new
+    bool blank = false;      ///< its disk came in the place of a member's
+    bool displaced = false;  ///< it was a member, and another disk has its place
+    bool set_back = false;   ///< it is older than it was
+    bool older = false;      ///< than the record of another member that is there
+    MemberSet set = 0;       ///< members in step, as it says
   };
   enum class Standing : std::uint8_t { away, waiting, resync, in_step };
   struct Progress {
@@ -155,6 +158,23 @@ class Membership {
   bool inspect(unsigned member);
   /// A copy could destroy data on its disk, so it waits.
   bool holds_data(unsigned member) const;
+  /// Another disk has its place in the group, while it was a member itself. It must not be
+  /// overwritten, as it may have what the others lack.
+  bool displaced(unsigned member) const { return is_stranger(member) && was_in_view(member); }
+  /// It is the right disk, with a record that has been newer.
+  bool is_set_back(unsigned member) const;
+  /// The regions that others know it to lack are not all: its record is older than it was, or it
+  /// gets the place of another disk.
+  bool lacks_all(unsigned member) const { return is_stranger(member) || is_set_back(member); }
+  /// While the group attaches: an operator has forced a decision that no server here has recorded.
+  bool lacks_history() const {
+    return phase_ == Phase::attaching && newest_ != ViewId{} &&
+           history_of(term_) > history_of(newest_.term);
+  }
+  /// A live group knows nothing of a decision that an operator has forced elsewhere.
+  bool superseded_by(std::uint64_t promised) const {
+    return phase_ == Phase::live && history_of(promised) > history_of(term_);
+  }
 
   // Commands.
   SentCommands& sent() { return sent_; }
@@ -192,19 +212,33 @@ class Membership {
   void exclude(unsigned member);
   /// A member has recorded it. True: all have, and it is in force.
   bool recorded(unsigned member, const ViewId& view);
+
+  // Beats: before regions leave the activity logs, each member in step counts in the view in force.
+  // Otherwise one that is set back to before their changes could not be told from one that has
+  // them.
+  std::uint32_t next_beat();
+  std::uint32_t beat() const { return beat_.beat; }
+  void post_beat(unsigned member);
+  /// False: it belongs to an earlier attempt.
+  bool counted(unsigned member, std::uint32_t beat);
+  /// All have counted, or have recorded a newer view, which tells the same.
+  void post_cool(unsigned member, const RegionMap& regions);
   void end();
 
  private:
   struct Pending {
     View view{};
     std::vector<RegionMap> inherit;
+    Pedigree pedigree;
     MemberSet acked = 0;
     bool active = false;
   };
 
   void claim(unsigned member);
   bool enough(MemberSet kept, const std::vector<MemberSet>& bases) const;
-  MemberSet empty_disks(MemberSet present) const;
+  bool is_stranger(unsigned member) const;
+  bool was_in_view(unsigned member) const;
+  void learn_pedigree(const ViewId& newest);
   std::optional<Attachment> first_view(MemberSet present) const;
   MemberSet must_promise() const;
   void begin_view(MemberSet set, const std::vector<RegionMap>& inherit);
@@ -219,7 +253,10 @@ class Membership {
   std::uint32_t seq_ = 0;
   MemberSet in_step_ = 0;
   View confirmed_;
+  ViewId newest_;      ///< while the group attaches: of those that members have recorded
+  Pedigree pedigree_;  ///< of the newest view
   Pending pending_;
+  Age beat_;           ///< the number goes on when the view is another one
   bool rise_ = false;  ///< a member knows a higher term
   std::vector<Member> members_;
   std::uint64_t next_session_;

@@ -23,6 +23,9 @@ bool is_there(const MemberStatus& member) {
 std::string what_it_waits_for(const MemberStatus& member, const MirrorStatus& status) {
   const Membership::Record& record = member.record;
   if (record.blank) return "its disk is new in this mirror";
+  if (record.displaced) return "another disk has had its place in this mirror since";
+  if (record.set_back)
+    return "was set back to an earlier state, as by a snapshot, so it is no copy";
   if (record.older)
     return "its record is an older one: it has in step " + names_of(record.set, status);
   MemberSet missing = 0;
@@ -35,17 +38,24 @@ std::string what_it_waits_for(const MemberStatus& member, const MirrorStatus& st
          names_of(record.set, status);
 }
 
-/// The old disk of a member may have gone on alone, and only a person knows what became of it.
+/// A member may have gone on alone before it became what it is. Only a person knows that.
 std::string way_out(const MirrorStatus& status) {
   const MemberStatus* newest = nullptr;
-  std::string blank;
+  std::string former;
+  const auto name = [&former](const MemberStatus& member, const char* what) {
+    former += (former.empty() ? "" : " and ") + std::string{what} + member.server;
+  };
   for (const MemberStatus& member : status.members) {
     if (!member.trouble.empty() || !member.record.told) continue;
-    if (member.record.blank) blank += (blank.empty() ? "" : " and ") + member.server;
-    if (!member.record.blank && !member.record.older && newest == nullptr) newest = &member;
+    const Membership::Record& record = member.record;
+    if (record.blank) name(member, "the former disk of ");
+    if (record.displaced) name(member, "the disk that has the place of ");
+    if (record.set_back) name(member, "the later state of ");
+    const bool counts = !record.blank && !record.displaced && !record.set_back;
+    if (counts && !record.older && newest == nullptr) newest = &member;
   }
-  if (blank.empty() || newest == nullptr) return "";
-  return "; the former disk of " + blank + " may have newer data than " + newest->server +
+  if (former.empty() || newest == nullptr) return "";
+  return "; " + former + " may have newer data than " + newest->server +
          ": bring it back, or, if it is lost, go on with " + newest->server +
          " by `rnbd-ctl SOCKET mirror force " + newest->server + "`";
 }
@@ -81,6 +91,11 @@ std::string why_not_attached(const MirrorStatus& status) {
   std::string text;
   for (const MemberStatus& member : status.members)
     text += (text.empty() ? "" : ", ") + member.server + " (" + why_not_used(member, status) + ")";
+  if (status.lacks_history)
+    text +=
+        "; an operator has forced one of the servers to go on, and none of those that are there "
+        "has "
+        "recorded that: start it, or, if it is lost, force another one";
   return text + way_out(status);
 }
 

@@ -31,8 +31,9 @@ struct MemberStatus {
 
 struct MirrorStatus {
   bool live = false;
-  std::string trouble;  ///< the reason why it is not
-  std::string uri;      ///< of the mirror, with its present servers and its group
+  bool lacks_history = false;  ///< an operator has forced what no server that is there knows
+  std::string trouble;         ///< the reason why it is not
+  std::string uri;             ///< of the mirror, with its present servers and its group
   std::uint64_t term = 0;
   std::uint64_t size = 0;  ///< bytes of the disk, once it is known
   std::uint64_t region_bytes = 0;

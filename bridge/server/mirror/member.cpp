@@ -36,19 +36,26 @@ Claimed Member::claimed() const {
           .view = record_.view,
           .confirmed = record_.confirmed,
           .lost_power = record_.whole_epoch != epoch_,  // or it has never been in a view
-          .maps = record_.maps};
+          .maps = record_.maps,
+          .disk = record_.disk,
+          .beat = record_.beat,
+          .pedigree = record_.pedigree};
 }
 
 int Member::serve(std::uint64_t session) const { return session == session_ ? 0 : ESTALE; }
 
 int Member::view(std::uint64_t session, const View& view, const View& confirmed,
-                 const std::vector<RegionMap>& inherit) {
+                 const std::vector<RegionMap>& inherit, const Pedigree& pedigree) {
   if (const int error = serve(session)) return error;
   if (view.id.term < record_.promised) return ESTALE;
   if (view.id <= record_.view.id) return 0;  // a newer one of this client has overtaken it
+  if (pedigree.size() != record_.members) return EINVAL;
+  if (has(view.set, record_.number) && pedigree[record_.number].disk != record_.disk) return EINVAL;
   record_.promised = std::max(record_.promised, view.id.term);
   record_.view = view;
   if (confirmed.id > record_.confirmed.id) record_.confirmed = confirmed;
+  record_.beat = 0;
+  record_.pedigree = pedigree;
   for (unsigned k = 0; k < record_.members; ++k) {
     RegionMap& dirty = record_.maps.dirty[k];
     if (has(view.set, k)) {
@@ -67,8 +74,15 @@ int Member::confirm(std::uint64_t session, const View& view) {
   if (const int error = serve(session)) return error;
   if (view.id != record_.view.id) return 0;  // likewise
   record_.confirmed = record_.view;
+  know({view.id, 0});
   changed_ = true;
   return 0;
+}
+
+/// All members of the newest view have come so far.
+void Member::know(const Age& age) {
+  for (unsigned k = 0; k < record_.pedigree.size(); ++k)
+    if (has(record_.view.set, k)) record_.pedigree[k].age = std::max(record_.pedigree[k].age, age);
 }
 
 int Member::write(std::uint64_t session, std::uint32_t first, std::uint32_t last, bool copy) {
@@ -91,9 +105,14 @@ void Member::log(std::uint32_t region) {
   }
 }
 
-int Member::cool(std::uint64_t session, const RegionMap& regions) {
+int Member::cool(std::uint64_t session, const RegionMap& regions, const Age& age,
+                 std::uint32_t known) {
   if (const int error = serve(session)) return error;
   record_.maps.active.remove(regions);
+  if (age.view == record_.view.id) {
+    record_.beat = std::max(record_.beat, age.beat);
+    know({age.view, known});
+  }
   changed_ = true;
   return 0;
 }

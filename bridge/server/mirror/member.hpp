@@ -19,6 +19,9 @@ struct MemberRecord {
   View confirmed;                 ///< the newest view that all its members are known to have
   std::uint64_t whole_epoch = 0;  ///< volatile epoch at its newest view; 0 = in none yet
   Maps maps;
+  std::uint64_t disk = 0;  ///< its identity, a random number that is made with the record
+  std::uint32_t beat = 0;  ///< see Age
+  Pedigree pedigree;       ///< of the newest view
 
   /// The record of a member in no view yet. Nothing is known of its content: any region may differ.
   static MemberRecord first(unsigned number, unsigned members, std::uint32_t regions);
@@ -43,20 +46,24 @@ class Member {
   int claim(std::uint64_t term, std::uint64_t session);
   /// The answer to a claim, granted or refused.
   Claimed claimed() const;
-  /// `inherit`: the regions that absent members lack, or empty.
+  /// `inherit`: the regions that absent members lack, or empty. EINVAL: the view counts on another
+  /// disk with this number.
   int view(std::uint64_t session, const View& view, const View& confirmed,
-           const std::vector<RegionMap>& inherit);
+           const std::vector<RegionMap>& inherit, const Pedigree& pedigree);
   int confirm(std::uint64_t session, const View& view);
   /// Call it before a write to the regions [first, last]. A `copy` brings this member up to date.
   /// Until it is in step, the other members keep the map of the regions that it lacks.
   int write(std::uint64_t session, std::uint32_t first, std::uint32_t last, bool copy);
   /// Call it before a read, a flush, or an answer with maps.
   int serve(std::uint64_t session) const;
-  /// Marks regions that all members have flushed. No write to them is under way.
-  int cool(std::uint64_t session, const RegionMap& regions);
+  /// Takes regions out of the activity log that all members have flushed. No write to them is under
+  /// way. In the view `age.view` it counts up to `age.beat`, and all members of it have counted up
+  /// to `known`.
+  int cool(std::uint64_t session, const RegionMap& regions, const Age& age, std::uint32_t known);
 
  private:
   void log(std::uint32_t region);
+  void know(const Age& age);
 
   MemberRecord record_;
   std::uint64_t epoch_;

@@ -16,7 +16,9 @@ constexpr std::size_t kHeadSize = 4096;
 constexpr std::size_t kPageSize = 512;
 constexpr std::size_t kWordsPerPage = kRegionsPerPage / 64;
 constexpr std::array<char, 8> kMagic{'R', 'N', 'B', 'D', 'M', 'E', 'M', 'B'};
-constexpr std::uint32_t kVersion = 1;
+constexpr std::uint32_t kVersion = 2;
+/// It has zeros for the disk, the beat and the pedigree.
+constexpr std::uint32_t kOldestVersion = 1;
 
 struct Head {
   std::array<char, 8> magic = kMagic;
@@ -36,8 +38,13 @@ struct Head {
   wire::MirrorViewFields view;
   wire::MirrorViewFields confirmed;
   std::array<wire::MirrorViewFields, kMaxLastViews> history{};
+  le64 disk = 0;
+  le32 beat = 0;
+  le32 reserved2 = 0;
+  wire::MirrorPedigree pedigree{};
 };
-static_assert(offsetof(Head, group) == 24 && offsetof(Head, size) == 64 && sizeof(Head) == 248);
+static_assert(offsetof(Head, group) == 24 && offsetof(Head, size) == 64);
+static_assert(offsetof(Head, disk) == 248 && sizeof(Head) == 648 && sizeof(Head) <= kHeadSize);
 
 struct Page {
   std::array<le64, kWordsPerPage> words{};
@@ -95,7 +102,8 @@ std::optional<Head> take_head(wire::ConstBytes image, unsigned which) {
 
 /// Its checksum is right, so only another version could write impossible values.
 bool is_understood(const Head& head) {
-  if (head.version != kVersion || head.last_views > kMaxLastViews) return false;
+  if (head.version < kOldestVersion || head.version > kVersion) return false;
+  if (head.last_views > kMaxLastViews) return false;
   if (head.members == 0 || head.members > kMaxMembers || head.member >= head.members) return false;
   if (head.region_shift < wire::kMinRegionShift || head.region_shift > wire::kMaxRegionShift)
     return false;
@@ -116,6 +124,9 @@ MemberState state_of(const Head& head) {
   state.record.confirmed = *wire::decode_view(head.confirmed, head.members);
   for (unsigned i = 0; i < head.last_views; ++i)
     state.last_views.push_back({head.history[i].term, head.history[i].seq});
+  state.record.disk = head.disk;
+  state.record.beat = head.beat;
+  state.record.pedigree = wire::decode_pedigree(head.pedigree, head.members);
   return state;
 }
 
@@ -163,6 +174,9 @@ Patch head_patch(const MemberState& state, std::uint64_t sequence) {
   head.last_views = static_cast<std::uint8_t>(state.last_views.size());
   for (std::size_t i = 0; i < state.last_views.size(); ++i)
     head.history[i] = wire::encode_view({state.last_views[i], 0});
+  head.disk = state.record.disk;
+  head.beat = state.record.beat;
+  head.pedigree = wire::encode_pedigree(state.record.pedigree);
   Patch patch{sequence % 2 * kHeadSize, std::vector<std::byte>(kHeadSize)};
   std::memcpy(patch.bytes.data(), &head, sizeof(head));
   head.crc = crc_of(patch.bytes.data(), kHeadSize);

@@ -75,11 +75,16 @@ bool MemberMessages::on_request(rtrs::ServerRequest& request, wire::MessageType 
 /// 0 or an errno, with a line in the log.
 int MemberMessages::unfit_as_member(const Device& device, const wire::MirrorClaim& claim) {
   const Backend& backend = device.lease.storage()->backend();
+  const bool knows_disks = (session_.facts.features & wire::kFeatureMirrorDisks) != 0;
   const auto refuse = [&](int error, const char* why) {
     session_.log.refusal(device.name, "refused to make " + in_quotes(device.name) +
                                           " a member of a mirror group: " + why);
     return error;
   };
+  if (!knows_disks)
+    return refuse(EOPNOTSUPP,
+                  "its client is of an older version, which takes any disk with the right number "
+                  "for the member; install a newer one there");
   if (device.lease.mode() == wire::AccessMode::read_only) return refuse(EROFS, "it is read-only");
   if (!backend.info().can_flush) return refuse(EOPNOTSUPP, "its storage has no flush");
   if (backend.life() != 0)
@@ -99,12 +104,12 @@ int MemberMessages::unfit_as_member(const Device& device, const wire::MirrorClai
 
 void MemberMessages::claim(rtrs::ServerRequest& request) {
   const auto claim = wire::decode_claim(request.message);
-  if (!claim || request.data.size() < sizeof(wire::MirrorClaimResponse))
-    return finish(request, EINVAL);
+  if (!claim) return finish(request, EINVAL);
   Device* const device = session_.devices.usable(claim->device_id);
   if (device == nullptr) return finish(request, ENOTCONN);
   device->lease.look_again();
   if (const int error = unfit_as_member(*device, *claim)) return finish(request, error);
+  if (request.data.size() < sizeof(wire::MirrorClaimResponse)) return finish(request, EINVAL);
   auto& seat = *part_of<mirror::Seat>(device->lease.storage()->annexes());
   MemberDevice& part = MemberDevice::of(*device, seat, session_.services, reactor());
   const ClaimingPtr claiming{
@@ -193,10 +198,12 @@ void MemberMessages::view(rtrs::ServerRequest& request) {
   const auto view = wire::decode_view(message->view, shape.members);
   const auto confirmed = wire::decode_view(message->confirmed, shape.members);
   if (!view || !confirmed) return finish(request, EINVAL);
-  const auto inherit =
-      wire::decode_inherited(copy_of_data(request), view->set, shape.members, shape.regions());
-  if (!inherit) return finish(request, EINVAL);
-  const int error = part->seat().view(part->session(), *view, *confirmed, *inherit);
+  const std::vector<std::byte> data = copy_of_data(request);
+  wire::ConstBytes rest{data};
+  const auto pedigree = wire::take_pedigree(rest, shape.members);
+  const auto inherit = wire::decode_inherited(rest, view->set, shape.members, shape.regions());
+  if (!pedigree || !inherit) return finish(request, EINVAL);
+  const int error = part->seat().view(part->session(), *view, *confirmed, *inherit, *pedigree);
   ended(request, part->seat(), error);
 }
 
@@ -236,7 +243,8 @@ void MemberMessages::cool(rtrs::ServerRequest& request) {
   wire::ConstBytes pages{data};
   const auto cold = wire::decode_map(pages, part->seat().shape().regions());
   if (!cold) return finish(request, EINVAL);
-  const int error = part->seat().cool(part->session(), message->term, *cold);
+  const mirror::Age age{{message->term, message->seq}, message->beat};
+  const int error = part->seat().cool(part->session(), *cold, age, message->known);
   ended(request, part->seat(), error);
 }
 

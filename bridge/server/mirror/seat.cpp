@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <random>
 
 #include "bridge/protocol/uuid.hpp"
 #include "bridge/server/attempt.hpp"
@@ -16,6 +17,11 @@ std::string words_of(const wire::Uuid& group, const wire::MirrorShape& shape) {
   return "member " + std::to_string(shape.member + 1) + " of " + std::to_string(shape.members) +
          " of the mirror group " + uuid_text(group) + ", with " + std::to_string(shape.size) +
          " bytes";
+}
+
+std::uint64_t new_identity() {
+  std::random_device random;
+  return (std::uint64_t{random()} << 32 | random()) | 1U;  // 0 is nobody's
 }
 
 }  // namespace
@@ -40,6 +46,10 @@ void Seat::adopt(MemberState state, std::uint64_t sequence) {
   sequence_ = sequence;
   size_ = state.shape.size;
   shift_ = state.shape.region_shift;
+  if (state.record.disk == 0) {  // a new record, or one of an older version
+    state.record.disk = new_identity();
+    changes_.head = file_ != nullptr;
+  }
   member_.emplace(std::move(state.record), epoch_);
   about_ = std::move(state);
   about_.record = {};
@@ -230,13 +240,13 @@ void Seat::note_regions(unsigned map, std::uint32_t first, std::uint32_t last) {
     changes_.first.insert({map, page});
 }
 
-/// Bits that a view sets are saved first; cleared bits may follow later.
+/// Bits that a view sets are saved first. Bits that it or a COOL clears may follow later.
 void Seat::note_maps(const Maps& before) {
   const MemberRecord& record = member_->record();
   for (unsigned map = 0; map < maps_of(about_.shape); ++map) {
     const RegionMap& old = map == 0 ? before.active : before.dirty[map - 1];
     const RegionMap& now = map_of(record, map);
-    const bool cleared = map > 0 && has(record.view.set, map - 1);
+    const bool cleared = map == 0 || has(record.view.set, map - 1);
     for (std::size_t i = 0; i < now.words().size(); ++i) {
       if (now.words()[i] == old.words()[i]) continue;
       const Place place{map, page_of(static_cast<std::uint32_t>(i * 64))};
@@ -246,13 +256,13 @@ void Seat::note_maps(const Maps& before) {
 }
 
 int Seat::view(std::uint64_t session, const View& view, const View& confirmed,
-               const std::vector<RegionMap>& inherit) {
+               const std::vector<RegionMap>& inherit, const Pedigree& pedigree) {
   const std::lock_guard lock{mutex_};
   if (const int error = order(session)) return error;
   if (too_far(view.id.term) || too_far(confirmed.id.term)) return EINVAL;
   const Maps before = member_->record().maps;
   const ViewId last = member_->record().view.id;
-  if (const int error = member_->view(session, view, confirmed, inherit)) return error;
+  if (const int error = member_->view(session, view, confirmed, inherit, pedigree)) return error;
   if (member_->record().view.id == last) return 0;
   note_maps(before);
   remember_view(about_, view.id);
@@ -268,14 +278,16 @@ int Seat::confirm(std::uint64_t session, const View& view) {
   return 0;
 }
 
-int Seat::cool(std::uint64_t session, std::uint64_t term, const RegionMap& regions) {
+int Seat::cool(std::uint64_t session, const RegionMap& regions, const Age& age,
+               std::uint32_t known) {
   const std::lock_guard lock{mutex_};
   if (const int error = order(session)) return error;
-  if (term != member_->record().promised) return ESTALE;
+  if (age.view.term != member_->record().promised) return ESTALE;
   warm_.remove(regions);
   const Maps before = member_->record().maps;
-  if (const int error = member_->cool(session, regions)) return error;
+  if (const int error = member_->cool(session, regions, age, known)) return error;
   note_maps(before);
+  changes_.head = true;
   return 0;
 }
 

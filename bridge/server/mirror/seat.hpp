@@ -96,9 +96,9 @@ class Seat final : public StorageAnnex, public std::enable_shared_from_this<Seat
 
   // Orders of the served session; ESTALE for any other. Call keep() afterwards.
   int view(std::uint64_t session, const View& view, const View& confirmed,
-           const std::vector<RegionMap>& inherit);
+           const std::vector<RegionMap>& inherit, const Pedigree& pedigree);
   int confirm(std::uint64_t session, const View& view);
-  int cool(std::uint64_t session, std::uint64_t term, const RegionMap& regions);
+  int cool(std::uint64_t session, const RegionMap& regions, const Age& age, std::uint32_t known);
   int write(std::uint64_t session, std::uint32_t first, std::uint32_t last);
   /// The record with the regions of a write() is durable.
   void warm_up(std::uint32_t first, std::uint32_t last);

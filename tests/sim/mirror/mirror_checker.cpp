@@ -46,9 +46,11 @@ void MirrorChecker::attached(unsigned client) {
   }
 }
 
-void MirrorChecker::forced(const Values& content) {
-  for (std::size_t sector = 0; sector < possible_.size(); ++sector)
+void MirrorChecker::forced(const Values& content, const Values& durable) {
+  for (std::size_t sector = 0; sector < possible_.size(); ++sector) {
     possible_[sector] = {content[sector]};
+    lasting_[sector] = {content[sector], durable[sector]};
+  }
   under_way_.clear();
   flushes_.clear();
 }

@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <algorithm>
 #include <cerrno>
+#include <utility>
 
 #include "tests/sim/mirror/mirror_world.hpp"
 
 namespace sim {
 
 MirrorClient::MirrorClient(MirrorWorld& the_world, unsigned the_number,
-                           const mirror::GroupOptions& options)
+                           const mirror::GroupOptions& options, std::vector<unsigned> the_names)
     : world{the_world},
       number{the_number},
+      names{std::move(the_names)},
       linked(options.members),
       broken(options.members),
       cut(options.members),
@@ -17,8 +19,10 @@ MirrorClient::MirrorClient(MirrorWorld& the_world, unsigned the_number,
 
 /// Data leave the memory now, as they do from a caller's buffer.
 void MirrorClient::send(const mirror::Command& command) {
-  MirrorWorld::Message message{
-      .client = number, .link = linked[command.member], .command = command};
+  MirrorWorld::Message message{.client = number,
+                               .link = linked[command.member],
+                               .node = names[command.member],
+                               .command = command};
   if (command.order == mirror::Order::write || command.order == mirror::Order::copy)
     message.data = command.operation < mirror::Group::kOwn
                        ? memory.at(command.operation)
@@ -28,7 +32,16 @@ void MirrorClient::send(const mirror::Command& command) {
 
 void MirrorClient::attached() {
   world.say("client " + std::to_string(number) + " attached");
-  world.checker.attached(number);
+  astray = mirror::history_of(group.term()) < world.history_;
+  if (!astray) world.checker.attached(number);
+}
+
+bool MirrorClient::force(unsigned member) {
+  if (!group.force(member)) return false;
+  forced = group.term();
+  world.forced_ = true;
+  world.say("member " + std::to_string(member) + " is forced to go on");
+  return true;
 }
 
 void MirrorClient::done(std::uint64_t operation) {
@@ -36,6 +49,7 @@ void MirrorClient::done(std::uint64_t operation) {
   if (request != requests.end()) {
     const auto [kind, range] = request->second;
     requests.erase(request);
+    if (astray) return forget(operation);
     if (kind == mirror::Group::Kind::write) world.checker.wrote(number, operation);
     if (kind == mirror::Group::Kind::flush) world.checker.flushed(number, operation);
     if (kind == mirror::Group::Kind::read) world.checker.read(number, range, memory.at(operation));
@@ -44,7 +58,7 @@ void MirrorClient::done(std::uint64_t operation) {
 }
 
 void MirrorClient::failed(std::uint64_t operation, int /*error*/) {
-  world.checker.gave_up(number, operation);
+  if (!astray) world.checker.gave_up(number, operation);
   requests.erase(operation);
   forget(operation);
 }
@@ -83,8 +97,8 @@ void MirrorClient::submit() {
   requests[operation] = {kind, range};
   const std::uint64_t value = kind == Kind::write ? world.next_value++ : 0;
   memory[operation] = Values(range.end - range.begin, value);
-  if (kind == Kind::write) world.checker.begin(number, operation, range, value);
-  if (kind == Kind::flush) world.checker.begin_flush(number, operation);
+  if (kind == Kind::write && !astray) world.checker.begin(number, operation, range, value);
+  if (kind == Kind::flush && !astray) world.checker.begin_flush(number, operation);
   group.submit(kind, operation, range);
 }
 

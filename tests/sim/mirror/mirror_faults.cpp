@@ -8,7 +8,6 @@
 namespace sim {
 namespace {
 
-constexpr unsigned kSceneSteps = 3000;
 constexpr std::uint64_t kLoneSession = ~std::uint64_t{0};
 
 }  // namespace
@@ -18,13 +17,13 @@ void MirrorWorld::next_scene() {
   if (mood_.hand_on) return hand_on();
   if (rng.chance(300)) clients_.back()->dead = true;
   const auto member = static_cast<unsigned>(rng.below(options.members));
-  if (rng.chance(400) && may_lose_power()) stop(member, true);
+  if (rng.chance(400) && may_lose_power()) stop(holder(member), true);
   const std::uint64_t up = rng.between(1, (1U << options.members) - 1);
   for (unsigned i = 0; i < options.members; ++i) {
     if ((up >> i & 1) != 0)
-      nodes_[i].up = true;
-    else if (nodes_[i].up)
-      stop(i, false);
+      held(i).up = true;
+    else if (held(i).up)
+      stop(holder(i), false);
   }
 }
 
@@ -33,22 +32,22 @@ void MirrorWorld::next_scene() {
 void MirrorWorld::hand_on() {
   mirror::MemberSet up = 0;
   for (unsigned i = 0; i < options.members; ++i)
-    if (nodes_[i].up) up = mirror::with(up, i);
+    if (held(i).up) up = mirror::with(up, i);
   const MirrorClient& client = *clients_.back();
   if (client.dead || !client.group.live() || client.group.in_step() != up) return;
   const auto member = static_cast<unsigned>(rng.below(options.members));
   if (mirror::size(up) == 1)
-    nodes_[member].up = true;
+    held(member).up = true;
   else if (mirror::has(up, member) && (mirror::size(up) > 2 || recent_ != mirror::bit(member)))
-    stop(member, false);
+    stop(holder(member), false);
 }
 
 /// A member whose vote the next client may need, when the present one and a third member are gone.
 void MirrorWorld::lose_power(unsigned member) {
-  stop(member, true);
+  stop(holder(member), true);
   if (!rng.chance(mood_.with_client)) return;
   change_members();
-  nodes_[member].up = true;
+  held(member).up = true;
 }
 
 /// The next client meets other members than the one that dies now.
@@ -61,39 +60,53 @@ void MirrorWorld::change_members() {
 /// All others are there.
 void MirrorWorld::leave_out(unsigned member) {
   for (MirrorNode& node : nodes_) node.up = true;
-  stop(member, false);
+  stop(holder(member), false);
 }
 
-/// Only while another member in step has everything: the rest nobody could bring back.
-bool MirrorWorld::may_lose_power() const {
+/// All of the newest view have recorded it, and no other one is on its way.
+bool MirrorWorld::is_settled() const {
   const bool recording = std::any_of(net_.begin(), net_.end(), [](const Message& message) {
     return message.command.order == mirror::Order::view;
   });
   if (recording) return false;
   const mirror::View newest = this->newest();
+  for (unsigned i = 0; i < options.members; ++i)
+    if (mirror::has(newest.set, i) && held(i).member->record().view.id != newest.id) return false;
+  return true;
+}
+
+/// Only while another member in step has everything: the rest nobody could bring back.
+bool MirrorWorld::may_lose_power() const {
+  if (!is_settled()) return false;
+  const mirror::View newest = this->newest();
   for (unsigned i = 0; i < options.members; ++i) {
-    const mirror::MemberRecord& record = nodes_[i].member->record();
+    const MirrorNode& node = held(i);
+    const mirror::MemberRecord& record = node.member->record();
     if (!mirror::has(newest.set, i)) continue;
-    if (record.view.id != newest.id) return false;
-    if (nodes_[i].member->claimed().lost_power) return false;
-    if (record.whole_epoch != nodes_[i].epoch && record.view.id != mirror::ViewId{}) return false;
+    if (node.member->claimed().lost_power) return false;
+    if (record.whole_epoch != node.epoch && record.view.id != mirror::ViewId{}) return false;
   }
   return mirror::size(newest.set) > 1;
 }
 
-mirror::View MirrorWorld::newest() const {
-  mirror::View newest;
-  for (const MirrorNode& node : nodes_)
-    if (node.member->record().view.id >= newest.id) newest = node.member->record().view;
-  return newest;
+const mirror::MemberRecord& MirrorWorld::newest_record() const {
+  const MirrorNode* newest = &nodes_.front();
+  for (const MirrorNode& node : nodes_) {
+    if (node.elsewhere) continue;
+    if (node.member->record().view.id >= newest->member->record().view.id) newest = &node;
+  }
+  return newest->member->record();
 }
 
 /// The group comes back without an operator's word, as the others are enough, and safe.
 bool MirrorWorld::may_replace(unsigned member) const {
-  if (newest().id == mirror::ViewId{} || !may_lose_power()) return false;
+  return newest().id != mirror::ViewId{} && may_lose_power() && is_spared(member);
+}
+
+bool MirrorWorld::is_spared(unsigned member) const {
   mirror::View confirmed;
   for (unsigned i = 0; i < options.members; ++i) {
-    const mirror::View& known = nodes_[i].member->record().confirmed;
+    const mirror::View& known = held(i).member->record().confirmed;
     if (i != member && known.id >= confirmed.id) confirmed = known;
   }
   if (confirmed.id == mirror::ViewId{}) return false;
@@ -110,35 +123,35 @@ bool MirrorWorld::may_replace(unsigned member) const {
 void MirrorWorld::replace(unsigned member) {
   if (mirror::has(newest().set, member))
     for (const auto& client : clients_) client->dead = true;
-  stop(member, true);
+  const unsigned place = holder(member);
+  stop(place, true);
   say("its disk is replaced");
-  MirrorNode& node = nodes_[member];
+  MirrorNode& node = nodes_[place];
   fill(node, rng.chance(mood_.foreign));
-  node.member = std::make_unique<mirror::Member>(
-      mirror::MemberRecord::first(member, options.members, options.regions), node.epoch);
+  node.saved.reset();
+  node.member = std::make_unique<mirror::Member>(first_record(member), node.epoch);
 }
 
-void MirrorWorld::stop(unsigned member, bool power) {
-  MirrorNode& node = nodes_[member];
+void MirrorWorld::stop(unsigned place, bool power) {
+  MirrorNode& node = nodes_[place];
   if (power) {
     node.cached = node.durable;
     ++node.epoch;
   }
-  say("member " + std::to_string(member) + (power ? " loses its power" : " is killed"));
+  say("node " + std::to_string(place) + (power ? " loses its power" : " is killed"));
   // The first view makes the record.
   const mirror::MemberRecord& record = node.member->record();
   node.member = std::make_unique<mirror::Member>(
-      record.view.id != mirror::ViewId{}
-          ? record
-          : mirror::MemberRecord::first(member, options.members, options.regions),
-      node.epoch);
+      record.view.id != mirror::ViewId{} ? record : first_record(node.number), node.epoch);
   node.up = false;
-  for (const auto& client : clients_) client->broken[member] = client->linked[member] != 0 ? 1 : 0;
+  for (const auto& client : clients_)
+    if (client->names[node.number] == place)
+      client->broken[node.number] = client->linked[node.number] != 0 ? 1 : 0;
 }
 
 /// The whole site. Nothing that was under way arrives any more.
 void MirrorWorld::blackout() {
-  for (unsigned i = 0; i < options.members; ++i) stop(i, true);
+  for (unsigned i = 0; i < nodes_.size(); ++i) stop(i, true);
   for (const auto& client : clients_) client->dead = true;
   net_.clear();
   checker.blackout();
@@ -160,12 +173,12 @@ void MirrorWorld::fault() {
   if (chance == 99) return blackout();
   if (chance == 98 && may_replace(member)) return replace(member);
   if (chance >= 95) {
-    nodes_[member].unreadable[rng.below(options.sectors)] = 1;
+    held(member).unreadable[rng.below(options.sectors)] = 1;
     return;
   }
   MirrorClient& client =
       *clients_[rng.chance(700) ? clients_.size() - 1 : rng.below(clients_.size())];
-  if (chance < 20) return stop(member, false);
+  if (chance < 20) return stop(holder(member), false);
   if (chance < 50) {
     for (MirrorNode& node : nodes_) node.up = node.up || rng.chance(mood_.revive);
   } else if (chance < 65) {
@@ -178,34 +191,38 @@ void MirrorWorld::fault() {
   }
 }
 
+/// All members are there, and in step with a new client.
+bool MirrorWorld::make_whole() {
+  for (MirrorNode& node : nodes_) {
+    node.up = true;
+    node.full = false;
+  }
+  replace_clients();
+  return until([this] { return clients_.back()->group.whole(); });
+}
+
 /// A live group meets a member that lone clients have claimed. Its client ends when another member
 /// knows the view of the higher term, and the next client does not meet that one.
 void MirrorWorld::rise_half_way() {
-  const auto until = [this](const auto& reached) {
-    for (unsigned i = 0; i < kSceneSteps && !reached(); ++i) step(false);
-    return reached();
-  };
   const auto group = [this]() -> const mirror::Group& { return clients_.back()->group; };
   const auto claimed = static_cast<unsigned>(rng.below(options.members));
-  for (MirrorNode& node : nodes_) node.up = true;
-  replace_clients();
-  if (!until([&] { return group().whole(); })) return;
+  if (!make_whole()) return;
   leave_out(claimed);
   if (!until([&] { return !mirror::has(group().in_step(), claimed); })) return;
-  mirror::Member& member = *nodes_[claimed].member;
+  mirror::Member& member = *held(claimed).member;
   member.claim(member.record().promised + rng.between(1, 3), kLoneSession);
   say("lone clients have claimed member " + std::to_string(claimed));
-  nodes_[claimed].up = true;
+  held(claimed).up = true;
   const std::uint64_t term = group().term();
   const auto knows = [&](const MirrorNode& node) {
     return node.member->record().view.id.term > term;
   };
   if (!until([&] { return std::ranges::any_of(nodes_, knows); })) return;
-  const auto first = std::ranges::find_if(nodes_, knows) - nodes_.begin();
+  const unsigned first = std::ranges::find_if(nodes_, knows)->number;
   replace_clients();
   net_.clear();
-  leave_out(static_cast<unsigned>(first));
-  if (rng.chance(700)) stop(claimed, false);
+  leave_out(first);
+  if (rng.chance(700)) stop(holder(claimed), false);
   until([&] { return group().live(); });
   for (auto i = rng.below(kSceneSteps / 10); i > 0; --i) step(false);
   for (MirrorNode& node : nodes_) node.up = true;
@@ -220,9 +237,7 @@ void MirrorWorld::force_one() {
   for (unsigned i = 0; i < options.members; ++i) clients_.back()->cut[i] = i == member ? 0 : 1;
   while (!clients_.back()->group.live()) {
     step(false);
-    if (!clients_.back()->group.force(member)) continue;
-    say("member " + std::to_string(member) + " is forced to go on");
-    checker.forced(nodes_[member].cached);
+    if (!forced_) clients_.back()->force(member);
   }
   std::fill(clients_.back()->cut.begin(), clients_.back()->cut.end(), 0);
 }

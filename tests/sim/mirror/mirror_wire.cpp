@@ -30,6 +30,11 @@ mirror::Maps over_wire(const mirror::Maps& maps) {
   return {.active = over_wire(maps.active), .dirty = over_wire(maps.dirty)};
 }
 
+mirror::Pedigree over_wire(const mirror::Pedigree& pedigree) {
+  return wire::decode_pedigree(wire::encode_pedigree(pedigree),
+                               static_cast<unsigned>(pedigree.size()));
+}
+
 mirror::Claimed over_wire(const mirror::Claimed& answer, unsigned member, unsigned members) {
   const auto message = wire::encode_claimed(answer, member, members);
   auto arrived = wire::decode_claimed(rtrs::wire::bytes_of(message));

@@ -12,6 +12,7 @@ namespace sim {
 rnbd::mirror::RegionMap over_wire(const rnbd::mirror::RegionMap& map);
 std::vector<rnbd::mirror::RegionMap> over_wire(const std::vector<rnbd::mirror::RegionMap>& maps);
 rnbd::mirror::Maps over_wire(const rnbd::mirror::Maps& maps);
+rnbd::mirror::Pedigree over_wire(const rnbd::mirror::Pedigree& pedigree);
 rnbd::mirror::Claimed over_wire(const rnbd::mirror::Claimed& answer, unsigned member,
                                 unsigned members);
 

@@ -40,35 +40,59 @@ MirrorWorld::MirrorWorld(std::uint64_t seed, bool trace)
            .force = rng.pick({0U, 0U, 1000U}),
            .foreign = rng.pick({0U, 0U, 300U}),
            .full = rng.pick({0U, 0U, 150U}),
+           .identity = rng.pick({0U, 0U, 10U, 30U}),
+           .names = rng.pick({0U, 0U, 200U, 500U}),
            .steps = rng.pick({300U, 700U, 1500U})};
   if (mood_.scene != 0) mood_.fault = 2;
   if (options.members > 3) mood_.risen = rng.chance(500);
+  mood_.back = rng.chance(150);
+  mood_.again = rng.chance(100);
   const bool is_new = rng.chance(400);
-  for (unsigned i = 0; i < options.members; ++i)
+  for (unsigned i = 0; i < options.members; ++i) {
     nodes_.push_back(is_new ? new_node(i) : node_in_step(i));
-  new_client();
+    named_.push_back(i);
+  }
+  new_client(holders());
+}
+
+mirror::MemberRecord MirrorWorld::first_record(unsigned member) {
+  auto record = mirror::MemberRecord::first(member, options.members, options.regions);
+  record.disk = next_disk_++;
+  return record;
 }
 
 /// A member of a group that has never had a view. Only the first one has the right content.
 MirrorNode MirrorWorld::new_node(unsigned member) {
   MirrorNode node;
+  node.number = member;
   node.unreadable.resize(kSectors);
   fill(node, member != 0 && rng.chance(mood_.foreign));
   if (member == 0) node.cached = node.durable = Values(kSectors, 0);
-  node.member = std::make_unique<mirror::Member>(
-      mirror::MemberRecord::first(member, options.members, options.regions), node.epoch);
+  node.member = std::make_unique<mirror::Member>(first_record(member), node.epoch);
   return node;
 }
 
+/// A server that has never been in the group, in the place of a member. It may be in another group.
+unsigned MirrorWorld::another_node(unsigned member) {
+  const auto place = static_cast<unsigned>(nodes_.size());
+  MirrorNode& node = nodes_.emplace_back(new_node(member));
+  if (member == 0) fill(node, rng.chance(mood_.foreign));
+  return place;
+}
+
 /// A member of a group whose last client left nothing to be made equal.
-MirrorNode MirrorWorld::node_in_step(unsigned member) const {
+MirrorNode MirrorWorld::node_in_step(unsigned member) {
   MirrorNode node;
+  node.number = member;
   node.unreadable.resize(kSectors);
   node.overwrite = true;
   node.cached = node.durable = Values(kSectors, 0);
   auto record = mirror::MemberRecord::first(member, options.members, options.regions);
   record.promised = 1;
   record.view.id = record.confirmed.id = {1, 1};
+  record.disk = member + 1;
+  next_disk_ = options.members + 1;
+  for (unsigned i = 0; i < options.members; ++i) record.pedigree.push_back({i + 1, {{1, 1}, 0}});
   record.whole_epoch = node.epoch;
   record.maps.active.clear();
   node.member = std::make_unique<mirror::Member>(std::move(record), node.epoch);
@@ -79,17 +103,19 @@ void MirrorWorld::say(const std::string& text) const {
   if (trace_) std::printf("%s\n", text.c_str());
 }
 
-void MirrorWorld::new_client() {
+void MirrorWorld::new_client(std::vector<unsigned> names) {
   options.first_session = clients_.size() * kSessionsPerClient + 1;
   const auto number = static_cast<unsigned>(clients_.size());
-  clients_.push_back(std::make_unique<MirrorClient>(*this, number, options));
-  say("client " + std::to_string(number) + " begins");
+  std::string text = "client " + std::to_string(number) + " begins with";
+  for (const unsigned node : names) text += " " + std::to_string(node);
+  clients_.push_back(std::make_unique<MirrorClient>(*this, number, options, std::move(names)));
+  say(text);
 }
 
 /// The next one begins when none of the others lives any more.
 void MirrorWorld::replace_clients() {
   for (const auto& client : clients_) client->dead = true;
-  new_client();
+  new_client(holders());
 }
 
 void MirrorWorld::run() {
@@ -98,10 +124,14 @@ void MirrorWorld::run() {
     if (mood_.scene != 0 && i % mood_.scene == 0) next_scene();
   }
   if (mood_.risen) rise_half_way();
+  if (mood_.back) go_back();
+  if (mood_.again) begin_again();
   heal();
-  if (rng.chance(mood_.force)) force_one();
+  if (!forced_ && rng.chance(mood_.force)) force_one();
   for (unsigned i = 0; i < kHealingSteps; ++i) {
     quiet_ = i >= kBusySteps;
+    if (i % 100 == 0 && clients_.back()->names != holders()) replace_clients();
+    if (i > kHealingSteps / 2 && forced_) force_again();
     step(false);
     if (healed()) return compare();
   }
@@ -112,10 +142,11 @@ void MirrorWorld::step(bool faults) {
   const std::uint64_t chance = rng.below(1000);
   if (chance < 550 && !net_.empty()) return deliver();
   if (faults && rng.chance(mood_.fault)) return fault();
+  if (faults && rng.chance(mood_.identity)) return change_identity();
   if (faults && chance >= 550 && chance < 553) clients_.back()->dead = true;
   if (faults && half_way() && rng.chance(mood_.half_way)) change_members();
-  if (clients_.back()->dead || (chance == 580 && faults)) return new_client();
-  const bool older = rng.chance(100);  // zombies go on
+  if (clients_.back()->dead || (chance == 580 && faults)) return new_client(some_names());
+  const bool older = rng.chance(history_ != 0 ? 400 : 100);  // zombies go on
   MirrorClient& client = older ? *clients_[rng.below(clients_.size())] : *clients_.back();
   if (!client.dead) act(client);
 }
@@ -136,14 +167,16 @@ void MirrorWorld::deliver() {
   if (client.cut[message.command.member] != 0) return;
   net_.erase(net_.begin() + static_cast<std::ptrdiff_t>(at));
   if (message.is_answer) return receive(message);
-  if (nodes_[message.command.member].up) execute(std::move(message));
+  if (nodes_[message.node].up) execute(std::move(message));
 }
 
 /// A member answers a claim when the sessions before have ended at both ends.
-void MirrorWorld::end_other_sessions(const mirror::Command& command, unsigned client) {
-  if (command.term <= nodes_[command.member].member->record().promised) return;
+void MirrorWorld::end_other_sessions(const Message& message) {
+  const mirror::Command& command = message.command;
+  if (command.term <= nodes_[message.node].member->record().promised) return;
   for (const auto& other : clients_) {
-    if (other->number == client || other->linked[command.member] == 0) continue;
+    if (other->number == message.client || other->linked[command.member] == 0) continue;
+    if (other->names[command.member] != message.node) continue;
     other->linked[command.member] = 0;
     if (!other->dead) other->group.link_down(command.member);
   }
@@ -154,24 +187,28 @@ void MirrorWorld::execute(Message message) {
   // A claim is an exchange with a session that stands.
   const bool stands = clients_[message.client]->linked[command.member] == message.link;
   if (command.order == mirror::Order::claim && !stands) return;
-  if (command.order == mirror::Order::claim) end_other_sessions(command, message.client);
+  const bool elsewhere = nodes_[message.node].elsewhere;
+  if (command.order == mirror::Order::claim && !elsewhere) end_other_sessions(message);
   message.answer.tag = command.tag;
-  if (command.order == mirror::Order::pull && !message.lands && pulls_from(command)) {
-    const Values& source = nodes_[command.source].cached;
+  if (command.order == mirror::Order::pull && !message.lands && pulls_from(message)) {
+    const Values& source = nodes_[clients_[message.client]->names[command.source]].cached;
     message.data.assign(source.begin() + static_cast<std::ptrdiff_t>(command.range.begin),
                         source.begin() + static_cast<std::ptrdiff_t>(command.range.end));
     message.lands = true;
     return net_.push_back(std::move(message));
   }
-  message.answer.error = carry_out(command, message.data, message.answer);
+  message.answer.error = elsewhere ? EEXIST : carry_out(message);
   message.is_answer = true;
   if (trace_) {
-    std::printf("client %u member %u order %d session %llu operation %llx [%llu,%llu): %d\n",
-                message.client, command.member, static_cast<int>(command.order),
-                static_cast<unsigned long long>(command.session),
-                static_cast<unsigned long long>(command.operation),
-                static_cast<unsigned long long>(command.range.begin),
-                static_cast<unsigned long long>(command.range.end), message.answer.error);
+    std::printf(
+        "client %u member %u node %u order %d term %llx session %llu operation %llx "
+        "[%llu,%llu): %d\n",
+        message.client, command.member, message.node, static_cast<int>(command.order),
+        static_cast<unsigned long long>(command.term),
+        static_cast<unsigned long long>(command.session),
+        static_cast<unsigned long long>(command.operation),
+        static_cast<unsigned long long>(command.range.begin),
+        static_cast<unsigned long long>(command.range.end), message.answer.error);
   }
   net_.push_back(std::move(message));
 }
@@ -183,20 +220,48 @@ void MirrorWorld::fill(MirrorNode& node, bool foreign) {
 }
 
 /// Nothing lands on data of others, and no group begins beside them, before an operator allows it.
-void MirrorWorld::must_not_destroy(const mirror::Command& command) const {
+/// Nor does anything land on a disk that was a member and has lost its place.
+void MirrorWorld::must_not_destroy(const Message& message) const {
   using mirror::Order;
+  const mirror::Command& command = message.command;
+  const MirrorClient& client = *clients_[message.client];
   const bool begins = command.order == Order::view && newest().id == mirror::ViewId{};
   const bool changes =
       command.order == Order::write || command.order == Order::copy || command.order == Order::pull;
-  for (unsigned i = 0; i < options.members; ++i) {
-    if (!nodes_[i].foreign || nodes_[i].overwrite) continue;
-    if (begins) throw MirrorViolation("a group begins beside a disk with data of others");
-    if (changes && i == command.member) throw MirrorViolation("data of others are overwritten");
-  }
+  const auto must_stay = [this](unsigned place) {
+    return nodes_[place].foreign && !nodes_[place].overwrite;
+  };
+  if (begins && std::ranges::any_of(client.names, must_stay))
+    throw MirrorViolation("a group begins beside a disk with data of others");
+  if (changes && must_stay(message.node)) throw MirrorViolation("data of others are overwritten");
+  const mirror::MemberRecord& record = nodes_[message.node].member->record();
+  const bool late = client.astray || command.term < newest().id.term;
+  if (!changes || late || record.pedigree.empty()) return;
+  const std::uint64_t rightful = newest_record().pedigree[command.member].disk;
+  const bool was_member = record.pedigree[command.member].disk == record.disk;
+  if (was_member && rightful != 0 && rightful != record.disk)
+    throw MirrorViolation("a disk that has lost its place in the group is overwritten");
 }
 
-int MirrorWorld::carry_out(const mirror::Command& command, Values& data, mirror::Answer& answer) {
-  MirrorNode& node = nodes_[command.member];
+/// The first view after an operator's decision makes the content of its member the right one.
+/// Clients that know nothing of it go astray.
+void MirrorWorld::viewed(const Message& message) {
+  const std::uint64_t term = message.command.view.id.term;
+  const MirrorNode& node = nodes_[message.node];
+  const std::uint64_t forced = clients_[message.client]->forced;
+  if (term != forced || mirror::history_of(term) <= history_) return;
+  if (node.member->record().view.id.term != term) return;
+  say("the decision for node " + std::to_string(message.node) + " is in force");
+  history_ = mirror::history_of(term);
+  checker.forced(node.cached, node.durable);
+  for (const auto& client : clients_) client->astray = client->number != message.client;
+}
+
+int MirrorWorld::carry_out(Message& message) {
+  const mirror::Command& command = message.command;
+  Values& data = message.data;
+  mirror::Answer& answer = message.answer;
+  MirrorNode& node = nodes_[message.node];
   mirror::Member& member = *node.member;
   const auto begin = static_cast<std::ptrdiff_t>(command.range.begin);
   const auto end = static_cast<std::ptrdiff_t>(command.range.end);
@@ -217,14 +282,19 @@ int MirrorWorld::carry_out(const mirror::Command& command, Values& data, mirror:
       return member.serve(command.session) != 0 ? ESTALE : error;
     case mirror::Order::view:
       error = member.serve(command.session);
-      if (error == 0) must_not_destroy(command);
-      return error != 0 ? error
-                        : member.view(command.session, command.view, command.confirmed,
-                                      over_wire(command.inherit));
+      if (error == 0) must_not_destroy(message);
+      if (error == 0)
+        error = member.view(command.session, command.view, command.confirmed,
+                            over_wire(command.inherit), over_wire(command.pedigree));
+      if (error == 0) viewed(message);
+      return error;
     case mirror::Order::confirm:
       return member.confirm(command.session, command.view);
+    case mirror::Order::beat:
+      return member.cool(command.session, mirror::RegionMap{options.regions}, command.age, 0);
     case mirror::Order::cool:
-      return member.cool(command.session, over_wire(command.regions));
+      return member.cool(command.session, over_wire(command.regions), command.age,
+                         command.age.beat);
     case mirror::Order::maps:
       answer.maps = over_wire(member.record().maps);
       return member.serve(command.session);
@@ -246,7 +316,7 @@ int MirrorWorld::carry_out(const mirror::Command& command, Values& data, mirror:
       error = member.write(command.session, region(command.range.begin),
                            region(command.range.end - 1), command.order != mirror::Order::write);
       if (error != 0) return error;
-      must_not_destroy(command);
+      must_not_destroy(message);
       return store(node, command.range, data);
   }
   return error;
@@ -265,14 +335,15 @@ int MirrorWorld::store(MirrorNode& node, mirror::Range range, const Values& data
 }
 
 /// The source is there, and serves the client that gave the order.
-bool MirrorWorld::pulls_from(const mirror::Command& command) const {
-  const MirrorNode& source = nodes_[command.source];
+bool MirrorWorld::pulls_from(const Message& message) const {
+  const mirror::Command& command = message.command;
+  const MirrorNode& source = nodes_[clients_[message.client]->names[command.source]];
   const auto client_of = [](std::uint64_t session) { return session / kSessionsPerClient; };
   const std::uint64_t served = source.member->session();
   if (!source.up || served == 0 || client_of(served) != client_of(command.session)) return false;
   for (auto sector = command.range.begin; sector < command.range.end; ++sector)
     if (source.unreadable[sector] != 0) return false;
-  return nodes_[command.member].member->serve(command.session) == 0;
+  return nodes_[message.node].member->serve(command.session) == 0;
 }
 
 void MirrorWorld::receive(const Message& message) {
@@ -295,6 +366,7 @@ void MirrorWorld::receive(const Message& message) {
 
 void MirrorWorld::connect(MirrorClient& client) {
   const auto i = static_cast<unsigned>(rng.below(options.members));
+  const MirrorNode& node = nodes_[client.names[i]];
   if (client.linked[i] != 0 && client.broken[i] != 0) {
     client.linked[i] = 0;
     client.broken[i] = 0;
@@ -302,10 +374,10 @@ void MirrorWorld::connect(MirrorClient& client) {
   } else if (client.linked[i] != 0 && client.cut[i] != 0 && rng.chance(300)) {
     client.linked[i] = 0;
     client.group.link_down(i);
-  } else if (client.linked[i] == 0 && nodes_[i].up && client.cut[i] == 0) {
+  } else if (client.linked[i] == 0 && node.up && client.cut[i] == 0) {
     client.linked[i] = ++client.sessions;
     client.broken[i] = 0;
-    client.group.link_up(i, nodes_[i].overwrite);
+    client.group.link_up(i, node.overwrite);
   }
 }
 
@@ -320,11 +392,13 @@ void MirrorWorld::act(MirrorClient& client) {
 
 void MirrorWorld::heal() {
   say("everything works from now on");
+  faults_ = false;
   for (MirrorNode& node : nodes_) {
     node.up = true;
     node.full = false;
     std::fill(node.unreadable.begin(), node.unreadable.end(), 0);
   }
+  free_strangers();
   allow_overwriting();
   for (const auto& client : clients_) {
     std::fill(client->cut.begin(), client->cut.end(), 0);
@@ -334,9 +408,11 @@ void MirrorWorld::heal() {
 
 /// An operator allows it for good. The sessions that were made before do not know that.
 void MirrorWorld::allow_overwriting() {
-  for (unsigned i = 0; i < options.members; ++i) {
+  for (unsigned i = 0; i < nodes_.size(); ++i) {
+    const unsigned member = nodes_[i].number;
     if (std::exchange(nodes_[i].overwrite, true)) continue;
-    for (const auto& client : clients_) client->broken[i] = client->linked[i] != 0 ? 1 : 0;
+    for (const auto& client : clients_)
+      if (client->names[member] == i) client->broken[member] = client->linked[member] != 0 ? 1 : 0;
   }
 }
 
@@ -350,8 +426,9 @@ bool MirrorWorld::healed() const {
 
 void MirrorWorld::compare() const {
   for (std::uint64_t sector = 0; sector < kSectors; ++sector) {
-    for (const MirrorNode& node : nodes_) {
-      if (node.cached[sector] != nodes_.front().cached[sector])
+    for (const unsigned place : clients_.back()->names) {
+      const MirrorNode& node = nodes_[place];
+      if (node.cached[sector] != nodes_[clients_.back()->names.front()].cached[sector])
         throw MirrorViolation("members differ in sector " + std::to_string(sector));
       checker.at_end(sector, node.cached[sector]);
     }

@@ -3,8 +3,10 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <stdexcept>
 #include <string>
@@ -20,6 +22,7 @@ namespace mirror = rnbd::mirror;
 using Values = std::vector<std::uint64_t>;                    ///< one for each sector
 inline constexpr std::uint64_t kNothing = ~std::uint64_t{0};  ///< content of an empty disk
 inline constexpr std::uint64_t kForeign = kNothing - 1;       ///< data of others
+inline constexpr unsigned kSceneSteps = 3000;                 ///< at most, of a scene
 
 /// A rule is broken.
 struct MirrorViolation : std::runtime_error {
@@ -41,8 +44,9 @@ class MirrorChecker {
   void wrote(unsigned client, std::uint64_t operation);
   /// It has failed. Each sector may have its value or not.
   void gave_up(unsigned client, std::uint64_t operation);
-  /// An operator decides for this content, whatever else there is.
-  void forced(const Values& content);
+  /// An operator decides for this content, whatever else there is. A blackout may leave the durable
+  /// part of it.
+  void forced(const Values& content, const Values& durable);
   void read(unsigned client, mirror::Range range, const Values& seen);
   void at_end(std::uint64_t sector, std::uint64_t value) const;
   std::uint64_t operations() const { return operations_; }
@@ -69,7 +73,9 @@ class MirrorWorld;
 /// One life of a client: a group, its sessions and the memory of its requests.
 class MirrorClient final : public mirror::GroupHost {
  public:
-  MirrorClient(MirrorWorld& world, unsigned number, const mirror::GroupOptions& options);
+  /// `names`: the server of each member, by its place in the world.
+  MirrorClient(MirrorWorld& world, unsigned number, const mirror::GroupOptions& options,
+               std::vector<unsigned> names);
 
   void send(const mirror::Command& command) override;
   void drop(unsigned member) override { linked[member] = 0; }
@@ -80,12 +86,16 @@ class MirrorClient final : public mirror::GroupHost {
                          unsigned source) override;
   bool may_copy() override;
   void over() override { dead = true; }
+  void superseded() override { dead = true; }
   void submit();
   void answered(const mirror::Answer& answer);
   void forget(std::uint64_t operation);
+  /// Goes on with the content of this member only. False: not now.
+  bool force(unsigned member);
 
   MirrorWorld& world;
   unsigned number;
+  std::vector<unsigned> names;
   std::vector<unsigned> linked;  ///< number of the session that stands, 0: none
   unsigned sessions = 0;
   std::vector<char> broken;  ///< the member has died, which the client does not know yet
@@ -94,12 +104,24 @@ class MirrorClient final : public mirror::GroupHost {
   std::map<std::pair<std::uint64_t, unsigned>, Values> copies;  ///< of others, for each member
   std::map<std::uint64_t, std::pair<mirror::Group::Kind, mirror::Range>> requests;
   std::uint64_t next_request = 1;
+  std::uint64_t forced = 0;  ///< the term with which an operator had it go on
+  bool astray = false;       ///< it uses the disk as it was before an operator's decision
   bool dead = false;
   mirror::Group group;
 };
 
 /// A server with its storage.
 struct MirrorNode {
+  /// An earlier state of its machine.
+  struct Saved {
+    mirror::MemberRecord record;
+    Values cached;
+    Values durable;
+  };
+  mirror::Age age() const { return member->claimed().age(); }
+
+  unsigned number = 0;     ///< its place in the group
+  bool elsewhere = false;  ///< it is a member of another group
   bool up = true;
   std::uint64_t epoch = 1;
   Values cached;
@@ -109,6 +131,7 @@ struct MirrorNode {
   bool overwrite = false;        ///< an operator allows to destroy them
   bool full = false;             ///< it has no room for sectors that it does not have yet
   std::unique_ptr<mirror::Member> member;
+  std::optional<Saved> saved;
 };
 
 class MirrorWorld {
@@ -127,6 +150,7 @@ class MirrorWorld {
   struct Message {
     unsigned client = 0;
     unsigned link = 0;  ///< the session that carries it
+    unsigned node = 0;  ///< the server
     bool is_answer = false;
     bool lands = false;  ///< of a pull: the data have been read
     mirror::Command command{};
@@ -148,13 +172,19 @@ class MirrorWorld {
     unsigned copy = 1000;      ///< that copying may begin
     unsigned force = 0;        ///< that an operator forces one member in the end
     bool risen = false;        ///< a client ends half-way above another one's term
+    bool back = false;         ///< a member of a whole group is set back
+    bool again = false;        ///< a client begins with the names before another disk was added
     unsigned foreign = 0;      ///< that a disk which is new in the group holds data of others
     unsigned full = 0;         ///< of the faults: disks fill up, or have room again
+    unsigned identity = 0;     ///< another disk, an earlier state, or a forced decision
+    unsigned names = 0;        ///< that a client names a server that has not the place any more
     unsigned steps = 700;
   };
 
   MirrorNode new_node(unsigned member);
-  MirrorNode node_in_step(unsigned member) const;
+  MirrorNode node_in_step(unsigned member);
+  mirror::MemberRecord first_record(unsigned member);
+  unsigned another_node(unsigned member);
   void step(bool faults);
   bool half_way() const;
   void change_members();
@@ -163,13 +193,23 @@ class MirrorWorld {
   void lose_power(unsigned member);
   void deliver();
   void execute(Message message);
-  bool pulls_from(const mirror::Command& command) const;
+  bool pulls_from(const Message& message) const;
+  /// Goes on without faults until that is so. False: it takes too long.
+  template <class Reached>
+  bool until(const Reached& reached) {
+    for (unsigned i = 0; i < kSceneSteps && !reached(); ++i) step(false);
+    return reached();
+  }
+  bool make_whole();
   void rise_half_way();
+  void go_back();
+  void begin_again();
   void force_one();
-  int carry_out(const mirror::Command& command, Values& data, mirror::Answer& answer);
+  int carry_out(Message& message);
   int store(MirrorNode& node, mirror::Range range, const Values& data);
   void fill_up();
-  void end_other_sessions(const mirror::Command& command, unsigned client);
+  void viewed(const Message& message);
+  void end_other_sessions(const Message& message);
   void receive(const Message& message);
   void act(MirrorClient& client);
   void connect(MirrorClient& client);
@@ -177,13 +217,29 @@ class MirrorWorld {
   void blackout();
   void replace(unsigned member);
   void fill(MirrorNode& node, bool foreign);
-  void must_not_destroy(const mirror::Command& command) const;
+  void must_not_destroy(const Message& message) const;
   bool may_replace(unsigned member) const;
-  mirror::View newest() const;
-  void stop(unsigned member, bool power);
+  bool is_spared(unsigned member) const;
+  const mirror::MemberRecord& newest_record() const;
+  mirror::View newest() const { return newest_record().view; }
+  unsigned holder(unsigned member) const;
+  MirrorNode& held(unsigned member) { return nodes_[holder(member)]; }
+  const MirrorNode& held(unsigned member) const { return nodes_[holder(member)]; }
+  std::vector<unsigned> holders() const;
+  std::vector<unsigned> some_names();
+  void change_identity();
+  bool add_another(unsigned member);
+  void save(unsigned member);
+  void set_back(unsigned member);
+  bool may_set_back(unsigned member) const;
+  void force_beside_others(unsigned member);
+  void free_strangers();
+  void force_again();
+  void stop(unsigned node, bool power);
+  bool is_settled() const;
   bool may_lose_power() const;
   void leave_out(unsigned member);
-  void new_client();
+  void new_client(std::vector<unsigned> names);
   void replace_clients();
   void heal();
   void allow_overwriting();
@@ -195,7 +251,12 @@ class MirrorWorld {
   mirror::MemberSet recent_ = 0;  ///< the member that came back last
   Mood mood_;
   bool quiet_ = false;  ///< no requests any more
-  std::vector<MirrorNode> nodes_;
+  bool faults_ = true;
+  bool forced_ = false;        ///< an operator has decided, which may happen once
+  std::uint64_t history_ = 0;  ///< the newest one that an operator's decision began
+  std::uint64_t next_disk_ = 1;
+  std::vector<unsigned> named_;  ///< the newest server of each member
+  std::deque<MirrorNode> nodes_;
   std::vector<std::unique_ptr<MirrorClient>> clients_;
   std::vector<Message> net_;
 };

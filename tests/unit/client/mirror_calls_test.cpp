@@ -32,6 +32,7 @@ struct Host final : GroupHost {
   }
   bool may_copy() override { return true; }
   void over() override {}
+  void superseded() override {}
 };
 
 /// A table whose members hold on to the memory of all operations while `held`.

@@ -28,6 +28,7 @@ struct Host final : mirror::GroupHost {
   }
   bool may_copy() override { return may; }
   void over() override {}
+  void superseded() override { was_superseded = true; }
 
   /// The newest command of this kind for this member; it has to exist.
   const Command& newest(Order order, unsigned member) const {
@@ -55,6 +56,7 @@ struct Host final : mirror::GroupHost {
   std::vector<unsigned> dropped;
   mirror::MemberSet alike = 0;  ///< have the same data as any source
   bool may = true;
+  bool was_superseded = false;
 };
 
 /// Three members with four regions of eight sectors.
@@ -77,6 +79,17 @@ struct World {
   void answer(Order order, unsigned member, int error = 0) {
     group.answer({.tag = host.newest(order, member).tag, .error = error});
   }
+  /// Of disk 10 + `member`, or another one, whose record knows all three disks.
+  static mirror::Claimed of_disk(unsigned member, std::uint64_t disk = 0, mirror::Age age = kAge) {
+    mirror::Claimed answer = claimed(false, {});
+    answer.disk = disk != 0 ? disk : 10 + member;
+    answer.view.id = answer.confirmed.id = age.view;
+    answer.beat = age.beat;
+    for (unsigned k = 0; k < 3; ++k) answer.pedigree.push_back({10 + k, age});
+    answer.pedigree[member].disk = answer.disk;
+    return answer;
+  }
+  static constexpr mirror::Age kAge{{1, 1}, 5};
   /// Of a member that no view knows.
   static mirror::Claimed unknown() {
     mirror::Claimed answer = claimed(true, {0, 1, 2, 3});
@@ -150,6 +163,7 @@ TEST_CASE("mirror group: a write that waits for its range keeps the region in th
   world.group.submit(mirror::Group::Kind::read, 2, {0, 8});
   world.group.submit(mirror::Group::Kind::write, 3, {0, 8});  // behind the read
   for (unsigned i = 0; i < 3; ++i) world.answer(Order::flush, i);
+  for (unsigned i = 0; i < 3; ++i) world.answer(Order::beat, i);
   CHECK_FALSE(world.host.newest(Order::cool, 0).regions.contains(0));
 }
 
@@ -643,6 +657,7 @@ TEST_CASE(
     world.group.cool();
     if (!world.host.has(Order::flush)) return;
     world.answer(Order::flush, 0);
+    world.answer(Order::beat, 0);
     world.answer(Order::cool, 0);
   };
   for (int i = 0; i < 3; ++i) cool();
@@ -664,6 +679,9 @@ TEST_CASE(
   CHECK_FALSE(world.group.cold());
   world.group.cool();
   for (unsigned i = 0; i < 2; ++i) world.answer(Order::flush, i);
+  world.answer(Order::beat, 0);
+  CHECK(world.host.count(Order::cool, 1) == 0);
+  world.answer(Order::beat, 1);
   CHECK(world.host.newest(Order::cool, 1).regions.count() == 4);
 }
 
@@ -695,6 +713,132 @@ TEST_CASE("mirror group: of two that must both be there, an operator alone may d
     answer(Order::view, 1);
     CHECK(group.in_step() == 2);
   }
+}
+
+// ---- Which disk it is ---------------------------------------------------------------------------
+
+/// Three disks, each known to the others.
+struct Known : World {
+  Known() {
+    for (unsigned i = 0; i < 3; ++i) group.link_up(i, false);
+  }
+  void attach() {
+    for (unsigned i = 0; i < 3; ++i) answer_claim(i, of_disk(i));
+    for (unsigned i = 0; i < 3; ++i) answer(Order::view, i);
+    REQUIRE(group.in_step() == 0b111);
+  }
+  void lose(unsigned member) {
+    group.link_down(member);
+    for (unsigned i = 0; i < 3; ++i)
+      if (mirror::has(0b111, i) && i != member) answer(Order::view, i);
+    REQUIRE(group.in_step() == mirror::without(0b111, member));
+  }
+};
+
+TEST_CASE("mirror group: another disk with the number of a member does not count as that") {
+  Known world;
+  world.answer_claim(0, World::of_disk(0));
+  world.answer_claim(1, World::of_disk(1, 99, {{1, 0}, 0}));
+  CHECK_FALSE(world.host.has(Order::view));
+  world.group.hurry();
+  CHECK_FALSE(world.host.has(Order::view));  // of three, two must be there
+  CHECK(world.group.record(1).displaced);
+  world.answer_claim(2, World::of_disk(2));
+  CHECK(world.host.newest(Order::view, 0).view.set == 0b101);
+  CHECK(world.host.newest(Order::view, 0).pedigree[1].disk == 11);
+}
+
+TEST_CASE("mirror group: a disk that was a member is not overwritten when another has its place") {
+  Known world;
+  world.attach();
+  world.lose(1);
+  world.group.link_up(1, true);
+  world.answer_claim(1, World::of_disk(1, 99, {{1, 0}, 0}));
+  world.group.submit(mirror::Group::Kind::write, 1, {0, 8});
+  CHECK(world.group.displaced(1));
+  CHECK(world.host.count(Order::write, 1) == 0);
+  CHECK(world.group.progress(1).standing == mirror::Group::Standing::waiting);
+}
+
+TEST_CASE("mirror group: a member that was set back does not count, and gets a full copy") {
+  for (const mirror::Age age : {mirror::Age{{1, 0}, 9}, mirror::Age{{1, 1}, 4}}) {
+    Known world;
+    world.answer_claim(0, World::of_disk(0));
+    world.answer_claim(1, World::of_disk(1, 11, age));
+    world.answer_claim(2, World::of_disk(2));
+    CHECK(world.host.newest(Order::view, 0).view.set == 0b101);
+    world.answer(Order::view, 0);
+    world.answer(Order::view, 2);
+    world.group.link_down(1);
+    world.group.link_up(1, false);
+    world.answer_claim(1, World::of_disk(1, 11, age));
+    CHECK(world.group.progress(1).left == 4);
+  }
+}
+
+TEST_CASE("mirror group: a lost member that comes back as it was gets what it lacks only") {
+  Known world;
+  world.attach();
+  world.lose(1);
+  world.group.link_up(1, false);
+  world.answer_claim(1, World::of_disk(1, 11, {world.host.newest(Order::confirm, 1).view.id, 0}));
+  CHECK(world.group.progress(1).standing == mirror::Group::Standing::resync);
+  CHECK(world.group.progress(1).left == 0);
+}
+
+TEST_CASE("mirror group: the disk of a view that never was in force keeps the place in the next") {
+  Known world;
+  world.attach();
+  world.lose(1);
+  world.group.discard(1);
+  world.group.link_up(1, false);
+  mirror::Claimed added = World::unknown();
+  added.disk = 99;
+  world.answer_claim(1, added);
+  world.answer(Order::inspect, 1);
+  world.answer(Order::view, 1);
+  world.answer_maps(0);
+  world.answer_maps(2);
+  for (std::uint64_t region = 0; region < 4; ++region) {
+    world.answer(Order::read, world.host.sent.back().member);
+    world.answer(Order::copy, 1);
+  }
+  world.answer(Order::flush, 1);
+  world.answer_maps(0);
+  world.answer_maps(2);
+  REQUIRE(world.host.newest(Order::view, 0).view.set == 0b111);
+  CHECK(world.host.newest(Order::view, 0).pedigree[1].disk == 99);
+  world.group.link_down(1);
+  CHECK(world.host.newest(Order::view, 0).view.set == 0b101);
+  CHECK(world.host.newest(Order::view, 0).pedigree[1].disk == 99);
+}
+
+TEST_CASE("mirror group: a client that lives ends when an operator has forced another history") {
+  Known world;
+  world.attach();
+  world.lose(1);
+  world.group.link_up(1, false);
+  mirror::Claimed forced = World::of_disk(1);
+  forced.promised = std::uint64_t{1} << 32;
+  world.group.answer(
+      {.tag = world.host.newest(Order::claim, 1).tag, .error = ESTALE, .claimed = forced});
+  CHECK(world.group.is_over());
+  CHECK(world.host.was_superseded);
+}
+
+TEST_CASE("mirror group: nobody attaches below a forced history that is not there") {
+  Known world;
+  mirror::Claimed knows = World::of_disk(1);
+  knows.promised = std::uint64_t{1} << 32;
+  world.answer_claim(0, World::of_disk(0));
+  world.group.answer(
+      {.tag = world.host.newest(Order::claim, 1).tag, .error = ESTALE, .claimed = knows});
+  for (unsigned i = 0; i < 3; ++i) world.answer_claim(i, World::of_disk(i));
+  world.group.hurry();
+  CHECK_FALSE(world.host.has(Order::view));
+  CHECK(world.group.lacks_history());
+  CHECK(world.group.force(2));
+  CHECK(mirror::history_of(world.host.newest(Order::view, 2).view.id.term) == 2);
 }
 
 TEST_CASE("mirror group: a copy for a member does not land on the disk that came in its place") {

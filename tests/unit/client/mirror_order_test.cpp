@@ -156,13 +156,19 @@ TEST_CASE("mirror order: a view tells what each absent member lacks, never less"
   command.view = {{5, 1}, 2};
   command.confirmed = {{4, 1}, 7};
   command.inherit = {every(2), RegionMap{kRegions}, every(250)};
-  MemberOrder order{command, world.shape, world.handle, 2 * kRoom};
+  command.pedigree = {{7, {}}, {8, {{4, 1}, 2}}, {9, {}}};
+  MemberOrder order{command, world.shape, world.handle, sizeof(wire::MirrorPedigree) + 2 * kRoom};
   world.run(order);
   CHECK(order.error() == 0);
   REQUIRE(world.arrivals.size() == 1);
   const auto& data = world.arrivals.front().data;
-  CHECK(data.size() <= 2 * kRoom);
-  const auto maps = wire::decode_inherited(data, 2, 3, kRegions);
+  CHECK(data.size() <= sizeof(wire::MirrorPedigree) + 2 * kRoom);
+  wire::ConstBytes rest{data};
+  const auto pedigree = wire::take_pedigree(rest, 3);
+  REQUIRE(pedigree.has_value());
+  CHECK((*pedigree)[1].disk == 8);
+  CHECK((*pedigree)[1].age == mirror::Age{{4, 1}, 2});
+  const auto maps = wire::decode_inherited(rest, 2, 3, kRegions);
   REQUIRE(maps.has_value());
   RegionMap missing = every(2);
   missing.remove((*maps)[0]);
@@ -190,6 +196,24 @@ TEST_CASE("mirror order: COOL takes as many messages as its regions need, each a
     all.add(*map);
   }
   CHECK(equal(all, every(100)));
+}
+
+TEST_CASE("mirror order: before regions leave the log, members are asked to count, and no more") {
+  World world;
+  Command command = World::command(Order::beat);
+  command.age = {{5, 3}, 9};
+  command.regions = every(1);
+  MemberOrder order{command, world.shape, world.handle, kRoom};
+  world.run(order);
+  REQUIRE(world.arrivals.size() == 1);
+  const auto& arrival = world.arrivals.front();
+  const auto cool = wire::decode<wire::MirrorCool>(arrival.message, wire::kMirrorCool);
+  REQUIRE(cool.has_value());
+  CHECK(cool->seq == 3);
+  CHECK(cool->beat == 9);
+  CHECK(cool->known == 0);
+  wire::ConstBytes pages{arrival.data};
+  CHECK(wire::decode_map(pages, kRegions)->empty());
 }
 
 }  // namespace

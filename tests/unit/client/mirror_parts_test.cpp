@@ -140,6 +140,7 @@ struct Recorder : GroupHost {
   }
   bool may_copy() override { return true; }
   void over() override {}
+  void superseded() override {}
 };
 
 }  // namespace
@@ -332,6 +333,17 @@ TEST_CASE("mirror status: it says who is there, and which record stands against 
         std::string::npos);
   CHECK(why_not_used(a, status) == "is there, and its record has in step a:1 and b:1");
   CHECK(text.find("go on with a:1 by `rnbd-ctl SOCKET mirror force a:1`") != std::string::npos);
+  b.record = {.told = true, .displaced = true, .older = true, .set = 3};
+  CHECK(why_not_attached(status).find("the disk that has the place of b:1 may have newer data") !=
+        std::string::npos);
+  b.record = {.told = true, .set_back = true, .older = true, .set = 3};
+  CHECK(why_not_attached(status).find("b:1 (is there, and was set back") != std::string::npos);
+  CHECK(why_not_attached(status).find("the later state of b:1 may have newer data than a:1") !=
+        std::string::npos);
+  status.lacks_history = true;
+  CHECK(why_not_attached(status).find("none of those that are there has recorded that") !=
+        std::string::npos);
+  status.lacks_history = false;
   b.record = {.told = true, .older = true, .set = 3};
   CHECK(why_not_attached(status).find("mirror force") == std::string::npos);
   CHECK(why_not_attached(status).find("its record is an older one: it has in step a:1 and b:1") !=

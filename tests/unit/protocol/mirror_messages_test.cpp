@@ -99,6 +99,9 @@ TEST_CASE("mirror messages: an answer to a claim survives, and impossible ones a
   answer.view = {{7, 3}, 5};
   answer.confirmed = {{7, 2}, 7};
   answer.lost_power = true;
+  answer.disk = 11;
+  answer.beat = 4;
+  answer.pedigree = {{11, {{7, 3}, 4}}, {12, {{7, 2}, 1}}, {}};
   MirrorClaimResponse message = encode_claimed(answer, 2, 3);
   const auto again = decode_claimed(rtrs::wire::bytes_of(message));
   REQUIRE(again);
@@ -107,6 +110,11 @@ TEST_CASE("mirror messages: an answer to a claim survives, and impossible ones a
   CHECK(again->view.set == 5);
   CHECK(again->confirmed.set == 7);
   CHECK(again->lost_power);
+  CHECK(again->disk == 11);
+  CHECK(again->age() == mirror::Age{{7, 3}, 4});
+  REQUIRE(again->pedigree.size() == 3);
+  CHECK(again->pedigree[1].disk == 12);
+  CHECK(again->pedigree[1].age == mirror::Age{{7, 2}, 1});
   message.flags = 16;
   CHECK(decode_claimed(rtrs::wire::bytes_of(message)).error() == DecodeError::bad_value);
   message = encode_claimed(answer, 3, 3);

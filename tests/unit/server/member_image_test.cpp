@@ -105,6 +105,20 @@ TEST_CASE(
   CHECK(new_ones >= 1);
 }
 
+TEST_CASE("member image: the disk, its beat and the pedigree survive") {
+  MemberState state = before();
+  state.record.disk = 0x1122334455667788;
+  state.record.beat = 9;
+  state.record.pedigree = {{1, {{2, 3}, 4}}, {5, {}}, {6, {{7, 8}, 0}}};
+  const auto loaded = mirror::load_image(mirror::whole_image(state, 1));
+  REQUIRE(loaded);
+  CHECK(loaded->state.record.disk == state.record.disk);
+  CHECK(loaded->state.record.beat == 9);
+  REQUIRE(loaded->state.record.pedigree.size() == 3);
+  CHECK(loaded->state.record.pedigree[0].age == mirror::Age{{2, 3}, 4});
+  CHECK(loaded->state.record.pedigree[2].disk == 6);
+}
+
 TEST_CASE("member image: a torn page counts as all of its regions, and as no others") {
   Image image = mirror::whole_image(after(), 2);
   const Patch page = mirror::page_patch(after(), 0, 1);

@@ -112,6 +112,14 @@ struct World {
     return session;
   }
   mirror::MemberState state() const { return seat->status()->state; }
+  /// As the seat's client knows them: this is member 0.
+  mirror::Pedigree pedigree() const { return {{state().record.disk, {}}, {2, {}}, {3, {}}}; }
+  int view(std::uint64_t session, const mirror::View& view, const mirror::View& confirmed) {
+    return seat->view(session, view, confirmed, {}, pedigree());
+  }
+  int cool(std::uint64_t session, std::uint64_t term, const mirror::RegionMap& regions) {
+    return seat->cool(session, regions, {{term, 1}, 7}, 6);
+  }
 };
 
 const mirror::View kAll{{5, 1}, 0b111};
@@ -120,7 +128,7 @@ const mirror::View kTwo{{5, 2}, 0b011};
 TEST_CASE("seat: a promise outlives the server, and lower terms are refused by the next one") {
   World world;
   CHECK_FALSE(world.seat->taken());
-  REQUIRE(world.seat->view(world.claim(5), kAll, kAll, {}) == 0);
+  REQUIRE(world.view(world.claim(5), kAll, kAll) == 0);
   REQUIRE(world.keep() == 0);
   world.seat = world.start();
   CHECK(world.seat->taken());
@@ -138,9 +146,9 @@ TEST_CASE("seat: a term that leaves no room for later ones is neither claimed no
   CHECK(world.seat->misfit(claim_of(256 * kForced + 1)) == 0);
   const auto session = world.claim(5);
   const mirror::View last{{~std::uint64_t{0}, 1}, 0b111};
-  CHECK(world.seat->view(session, last, kAll, {}) == EINVAL);
-  CHECK(world.seat->view(session, kAll, last, {}) == EINVAL);
-  CHECK(world.seat->view(session, kAll, kAll, {}) == 0);
+  CHECK(world.view(session, last, kAll) == EINVAL);
+  CHECK(world.view(session, kAll, last) == EINVAL);
+  CHECK(world.view(session, kAll, kAll) == 0);
 }
 
 TEST_CASE("seat: a claim of another group, or shape, does not fit") {
@@ -156,7 +164,7 @@ TEST_CASE("seat: a storage whose first record cannot be written becomes no membe
   World world;
   world.store->fails = true;
   const auto session = world.claim(5);
-  REQUIRE(world.seat->view(session, kAll, kAll, {}) == 0);
+  REQUIRE(world.view(session, kAll, kAll) == 0);
   CHECK(world.keep() == EIO);
   CHECK(world.seat->taken());
   world.seat->leave(session);
@@ -183,9 +191,9 @@ TEST_CASE("seat: only the newest session is served, and its orders are carried o
   const auto newer = world.claim(6, 2);
   REQUIRE(newer != 0);
   CHECK_FALSE(world.seat->serves(older));
-  CHECK(world.seat->view(older, kAll, kAll, {}) == ESTALE);
+  CHECK(world.view(older, kAll, kAll) == ESTALE);
   CHECK(world.seat->write(older, 0, 0) == ESTALE);
-  CHECK(world.seat->cool(newer, 5, mirror::RegionMap{8}) == ESTALE);
+  CHECK(world.cool(newer, 5, mirror::RegionMap{8}) == ESTALE);
   world.seat->leave(older);  // late
   CHECK(world.seat->serves(newer));
   world.seat->leave(newer);
@@ -202,14 +210,62 @@ TEST_CASE("seat: a member that pulls is the guest of the client that is served")
   CHECK(world.seat->host_of({9}, {3}) == 0);
 }
 
+TEST_CASE("seat: its disk keeps its identity, and no view counts on another one") {
+  World world;
+  const auto session = world.claim(5);
+  const std::uint64_t disk = world.state().record.disk;
+  CHECK(disk != 0);
+  CHECK(world.seat->view(session, kAll, kAll, {}, {{disk + 1, {}}, {2, {}}, {3, {}}}) == EINVAL);
+  CHECK(world.seat->view(session, kAll, kAll, {}, {}) == EINVAL);
+  REQUIRE(world.view(session, kAll, kAll) == 0);
+  REQUIRE(world.keep() == 0);
+  world.seat = world.start();
+  CHECK(world.state().record.disk == disk);
+  CHECK(world.state().record.pedigree[2].disk == 3);
+}
+
+TEST_CASE("seat: a COOL is counted in its view, and so is how far all members have come") {
+  World world;
+  const auto session = world.claim(5);
+  REQUIRE(world.view(session, kAll, kAll) == 0);
+  REQUIRE(world.cool(session, 5, mirror::RegionMap{8}) == 0);
+  REQUIRE(world.keep() == 0);
+  world.seat = world.start();
+  const mirror::MemberRecord record = world.state().record;
+  CHECK(record.beat == 7);
+  CHECK(record.pedigree[1].age == mirror::Age{kAll.id, 6});
+  const auto next = world.claim(6);
+  REQUIRE(world.view(next, {{6, 1}, 0b011}, kAll) == 0);
+  CHECK(world.state().record.beat == 0);
+  REQUIRE(world.seat->cool(next, mirror::RegionMap{8}, {{6, 9}, 3}, 2) == 0);
+  CHECK(world.state().record.beat == 0);  // another view is meant
+}
+
+TEST_CASE("seat: a record of before disks had an identity gets one with the next claim") {
+  World world;
+  const auto session = world.claim(5);
+  REQUIRE(world.view(session, kAll, kAll) == 0);
+  REQUIRE(world.keep() == 0);
+  mirror::MemberState old = world.state();
+  old.record.disk = 0;
+  old.record.pedigree.clear();
+  world.store->image = mirror::whole_image(old, 8);
+  world.seat = world.start();
+  const std::uint64_t disk = world.state().record.disk;
+  CHECK(disk != 0);
+  REQUIRE(world.claim(6) != 0);
+  world.seat = world.start();
+  CHECK(world.state().record.disk == disk);
+}
+
 TEST_CASE("seat: a write to a cold region is recorded once, for absent members too") {
   World world;
   const auto session = world.claim(5);
-  REQUIRE(world.seat->view(session, kAll, kAll, {}) == 0);
+  REQUIRE(world.view(session, kAll, kAll) == 0);
   mirror::RegionMap all{8};
   all.add_all();
-  REQUIRE(world.seat->cool(session, 5, all) == 0);
-  REQUIRE(world.seat->view(session, kTwo, kAll, {}) == 0);
+  REQUIRE(world.cool(session, 5, all) == 0);
+  REQUIRE(world.view(session, kTwo, kAll) == 0);
   REQUIRE(world.keep() == 0);
   world.seat->serve(session);
   CHECK_FALSE(world.seat->warm(3, 4));
@@ -228,7 +284,7 @@ TEST_CASE("seat: a write to a cold region is recorded once, for absent members t
 TEST_CASE("seat: a record that could not be written is written with the next one") {
   World world;
   const auto session = world.claim(5);
-  REQUIRE(world.seat->view(session, kAll, kAll, {}) == 0);
+  REQUIRE(world.view(session, kAll, kAll) == 0);
   world.store->fails = true;
   CHECK(world.keep() == EIO);
   world.store->fails = false;
@@ -250,12 +306,12 @@ TEST_CASE("seat: changes during a save wait for the next one, together") {
       ended.push_back(number);
     });
   };
-  REQUIRE(world.seat->view(session, kAll, kAll, {}) == 0);
+  REQUIRE(world.view(session, kAll, kAll) == 0);
   keep(1);
   keep(2);  // has changed nothing since
   REQUIRE(world.seat->confirm(session, kAll) == 0);
   keep(3);
-  REQUIRE(world.seat->view(session, kTwo, kAll, {}) == 0);
+  REQUIRE(world.view(session, kTwo, kAll) == 0);
   keep(4);
   CHECK(world.saves.size() == 1);
   world.save();
@@ -268,7 +324,7 @@ TEST_CASE("seat: changes during a save wait for the next one, together") {
 TEST_CASE("seat: of a server that lost its power, the content at the view may be gone") {
   World world;
   const auto session = world.claim(5);
-  REQUIRE(world.seat->view(session, kAll, kAll, {}) == 0);
+  REQUIRE(world.view(session, kAll, kAll) == 0);
   REQUIRE(world.keep() == 0);
   CHECK_FALSE(world.seat->status()->lost_power);
   world.seat = world.start();
@@ -376,11 +432,11 @@ TEST_CASE("member: a guest of the served client reads, and does nothing else") {
 TEST_CASE("member: a write to a cold region waits for its record, the next one for nothing") {
   DeviceWorld world;
   world.claim_it();
-  REQUIRE(world.seat->view(world.part().session(), kTwo, kTwo, {}) == 0);
+  REQUIRE(world.view(world.part().session(), kTwo, kTwo) == 0);
   REQUIRE(world.keep() == 0);
   mirror::RegionMap all{world.seat->shape().regions()};
   all.add_all();
-  REQUIRE(world.seat->cool(world.part().session(), 5, all) == 0);
+  REQUIRE(world.cool(world.part().session(), 5, all) == 0);
   REQUIRE(world.keep() == 0);
   CHECK(world.device.writes());
   world.save_later();

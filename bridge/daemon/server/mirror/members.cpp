@@ -64,6 +64,6 @@ tl::expected<std::shared_ptr<ServerAnnex>, std::string> open(const AnnexStart& s
 
 }  // namespace
 
-const DaemonAnnex kMembers{.settings = kRules, .features = wire::kFeatureMirror, .open = &open};
+const DaemonAnnex kMembers{.settings = kRules, .features = wire::kMirrorFeatures, .open = &open};
 
 }  // namespace rnbd::mirror

@@ -79,7 +79,7 @@ class PeerMembers::Peer {
  private:
   void adopt(ClientConfig config) {
     config.access = wire::AccessMode::read_only;
-    config.annex_features = wire::kFeatureMirror;
+    config.annex_features = wire::kMirrorFeatures;
     config.lanes = 1;
     config.connect_timeout = config.no_path_timeout = kPeerPatience;
     config_ = std::make_unique<ClientConfig>(std::move(config));

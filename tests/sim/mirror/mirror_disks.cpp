@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Which disks have the places of a mirror's members: others come, machines are set back, clients
+// have the wrong names, and an operator decides for one of them.
+#include <algorithm>
+#include <bit>
+#include <utility>
+
+#include "tests/sim/mirror/mirror_world.hpp"
+
+namespace sim {
+
+/// The server that has the place of this member by the newest view, or was put there last.
+unsigned MirrorWorld::holder(unsigned member) const {
+  const mirror::Pedigree& pedigree = newest_record().pedigree;
+  for (unsigned i = 0; i < nodes_.size() && !pedigree.empty(); ++i) {
+    const MirrorNode& node = nodes_[i];
+    if (node.number == member && node.member->record().disk == pedigree[member].disk) return i;
+  }
+  return named_[member];
+}
+
+std::vector<unsigned> MirrorWorld::holders() const {
+  std::vector<unsigned> names;
+  for (unsigned i = 0; i < options.members; ++i) names.push_back(holder(i));
+  return names;
+}
+
+/// The present ones, or those of a client that was told of earlier ones, or of wrong ones. One at
+/// least of the others knows the group: blank servers alone would begin a new one.
+std::vector<unsigned> MirrorWorld::some_names() {
+  std::vector<unsigned> names = holders();
+  if (!faults_ || !rng.chance(mood_.names)) return names;
+  const auto member = static_cast<unsigned>(rng.below(options.members));
+  if (mirror::without(newest().set, member) == 0 || newest().id == mirror::ViewId{}) return names;
+  std::vector<unsigned> others;
+  for (unsigned i = 0; i < nodes_.size(); ++i)
+    if (nodes_[i].number == member && i != names[member]) others.push_back(i);
+  if (others.empty() || (others.size() < 3 && rng.chance(200))) {
+    others = {another_node(member)};
+    nodes_.back().elsewhere = rng.chance(300);
+  }
+  names[member] = others[rng.below(others.size())];
+  return names;
+}
+
+/// Another disk gets a member's place, a machine is set back to an earlier state, or an operator
+/// decides for one member while others are used.
+void MirrorWorld::change_identity() {
+  const auto member = static_cast<unsigned>(rng.below(options.members));
+  const std::uint64_t chance = rng.below(100);
+  if (chance < 40) {
+    save(member);
+  } else if (chance < 75) {
+    if (may_set_back(member)) set_back(member);
+  } else if (chance < 90) {
+    add_another(member);
+  } else if (!forced_) {
+    force_beside_others(member);
+  }
+}
+
+void MirrorWorld::save(unsigned member) {
+  MirrorNode& node = held(member);
+  node.saved = {node.member->record(), node.cached, node.durable};
+  say("node " + std::to_string(holder(member)) + " is saved");
+}
+
+/// Its former disk lives on, and clients may still look for it.
+bool MirrorWorld::add_another(unsigned member) {
+  MirrorClient& client = *clients_.back();
+  if (nodes_.size() > 3 * options.members) return false;
+  if (client.dead || !client.group.live() || !client.group.discard(member)) return false;
+  client.linked[member] = 0;
+  client.broken[member] = 0;
+  client.names[member] = named_[member] = another_node(member);
+  say("node " + std::to_string(named_[member]) + " gets the place of member " +
+      std::to_string(member));
+  return true;
+}
+
+/// It is not the only good one, and no client can attach without meeting one that knows that it was
+/// newer.
+bool MirrorWorld::may_set_back(unsigned member) const {
+  const MirrorNode& node = held(member);
+  const mirror::View newest = this->newest();
+  if (!node.saved || node.saved->record.disk != node.member->record().disk) return false;
+  if (newest.id == mirror::ViewId{} || !is_settled() || !is_spared(member)) return false;
+  if (mirror::has(newest.set, member) && !may_lose_power()) return false;
+  const mirror::Age saved{node.saved->record.view.id, node.saved->record.beat};
+  mirror::MemberSet knowing = 0;
+  for (unsigned i = 0; i < options.members; ++i) {
+    if (i == member || held(i).member->record().pedigree.empty()) continue;
+    const mirror::Holder& known = held(i).member->record().pedigree[member];
+    const bool knows_age = known.disk == node.saved->record.disk && known.age > saved;
+    const bool goes_on_without =
+        mirror::has(mirror::without(newest.set, member), i) && !mirror::has(newest.set, member);
+    if (knows_age || goes_on_without) knowing = mirror::with(knowing, i);
+  }
+  const auto suffices = [&](mirror::MemberSet set) {
+    const unsigned needed = mirror::threshold(set, options.degraded);
+    const auto met = static_cast<mirror::MemberSet>(set & knowing);
+    return mirror::size(met) < needed && mirror::size(set) >= needed + mirror::size(met);
+  };
+  for (unsigned i = 0; i < options.members; ++i) {
+    const mirror::View& view =
+        i == member ? node.saved->record.view : held(i).member->record().view;
+    if (!mirror::has(knowing, i) && suffices(view.set)) return false;
+  }
+  return true;
+}
+
+/// A client that lives could still record a view in which it decides.
+void MirrorWorld::set_back(unsigned member) {
+  if (mirror::has(newest().set, member))
+    for (const auto& client : clients_) client->dead = true;
+  const unsigned place = holder(member);
+  stop(place, false);
+  say("it is set back to an earlier state");
+  MirrorNode& node = nodes_[place];
+  const bool boots = rng.chance(500);
+  if (boots) ++node.epoch;
+  node.durable = boots ? node.saved->durable : node.saved->cached;
+  node.cached = node.durable;
+  node.member = std::make_unique<mirror::Member>(node.saved->record, node.epoch);
+}
+
+/// Clients that live are cut off from the member, and the one that an operator commands from all
+/// others.
+void MirrorWorld::force_beside_others(unsigned member) {
+  constexpr unsigned kPatience = 400;
+  const unsigned place = holder(member);
+  if (newest().id == mirror::ViewId{} || nodes_[place].elsewhere) return;
+  if (nodes_[place].member->record().view.id == mirror::ViewId{}) return;
+  nodes_[place].up = true;
+  for (const auto& client : clients_) client->cut[member] = 1;
+  new_client(holders());
+  MirrorClient& client = *clients_.back();
+  for (unsigned i = 0; i < options.members; ++i) client.cut[i] = i == member ? 0 : 1;
+  for (unsigned i = 0; i < kPatience && !client.dead && !client.group.live(); ++i) {
+    step(false);
+    if (&client == clients_.back().get() && client.force(member)) return;
+  }
+}
+
+/// Members know of a decision whose member had no time to record it, and one of them is another
+/// disk now. Only an operator knows that nothing else was decided.
+void MirrorWorld::force_again() {
+  MirrorClient& client = *clients_.back();
+  if (client.dead || client.group.live() || client.names != holders()) return;
+  client.force(static_cast<unsigned>(std::countr_zero(newest().set)));
+}
+
+/// An operator takes the record away from a server that shall have a place which another disk has
+/// had since, if that is lost.
+void MirrorWorld::free_strangers() {
+  for (unsigned i = 0; i < options.members; ++i) {
+    const mirror::Pedigree& pedigree = newest_record().pedigree;
+    MirrorNode& node = held(i);
+    const mirror::MemberRecord& record = node.member->record();
+    if (node.elsewhere || pedigree.empty() || pedigree[i].disk == 0) continue;
+    if (record.view.id == mirror::ViewId{} || pedigree[i].disk == record.disk) continue;
+    stop(holder(i), true);
+    node.member = std::make_unique<mirror::Member>(first_record(i), node.epoch);
+    node.up = true;
+  }
+}
+
+/// A member is set back to before other views, or before the end of quiet regions, while it is away
+/// or while no client is there.
+void MirrorWorld::go_back() {
+  if (!make_whole()) return;
+  const auto group = [this]() -> const mirror::Group& { return clients_.back()->group; };
+  const auto member = static_cast<unsigned>(rng.below(options.members));
+  save(member);
+  if (rng.chance(500) && !make_whole()) return;
+  for (auto i = rng.below(kSceneSteps / 10); i > 0; --i) step(false);
+  if (rng.chance(500)) {
+    quiet_ = true;
+    until([&] { return group().cold(); });
+    quiet_ = false;
+  }
+  if (rng.chance(500)) {
+    leave_out(member);
+    until([&] { return !mirror::has(group().in_step(), member); });
+    for (auto i = rng.below(kSceneSteps / 10); i > 0; --i) step(false);
+  }
+  until([this] { return is_settled(); });
+  if (may_set_back(member)) set_back(member);
+  for (MirrorNode& node : nodes_) node.up = true;
+  for (auto i = rng.below(kSceneSteps / 5); i > 0; --i) step(false);
+}
+
+/// Another disk has got a member's place and is in step, or some have recorded that it is. The next
+/// client is told the names of before.
+void MirrorWorld::begin_again() {
+  if (!make_whole()) return;
+  const std::vector<unsigned> names = holders();
+  const auto member = static_cast<unsigned>(rng.below(options.members));
+  if (!add_another(member)) return;
+  nodes_.back().overwrite = true;
+  const mirror::Group& group = clients_.back()->group;
+  if (rng.chance(300)) {
+    const auto known = [&] { return holder(member) == named_[member]; };
+    if (!until([&] { return known() && mirror::has(newest().set, member); })) return;
+    if (!mirror::has(group.in_step(), member)) stop(named_[member], false);
+  } else if (!until([&] { return group.whole(); })) {
+    return;
+  }
+  for (auto i = rng.below(kSceneSteps / 10); i > 0; --i) step(false);
+  for (const auto& client : clients_) client->dead = true;
+  new_client(names);
+  for (auto i = rng.below(kSceneSteps / 5); i > 0; --i) step(false);
+}
+
+}  // namespace sim
