@@ -301,9 +301,10 @@ tl::expected<Invocation, EarlyExit> parse(int argc, const char* const* argv) {
                "rnbd-ctl"};
   Invocation invocation;
   app.add_flag("--json", invocation.json, "Print the answer as it is, one line of JSON.");
-  bool check = false, force = false;
+  bool check = false, force = false, split = false;
   app.add_flag("--check", check, "reload: only say what it would do.");
   app.add_flag("--force", force, "Do it although somebody uses what it is about.");
+  app.add_flag("--split", split, "With --force: also beside a client that uses another copy.");
   app.add_flag("--once", invocation.once, "top: one interval, then end.");
   app.add_flag("--watch", invocation.watch, "Ask again every second, until Ctrl-C.");
   app.add_option("--interval", invocation.interval,
@@ -328,6 +329,7 @@ tl::expected<Invocation, EarlyExit> parse(int argc, const char* const* argv) {
   if (invocation.words.empty()) return tl::unexpected(usage_error(app, example));
   if (check) invocation.words.emplace_back("--check");
   if (force) invocation.words.emplace_back("--force");
+  if (split) invocation.words.emplace_back("--split");
   for (const std::string& word : invocation.words) {
     if (word.find('\n') != std::string::npos) {
       return tl::unexpected(usage_error(app, "a command has one line only"));

@@ -83,7 +83,7 @@ class GroupDriver final : private GroupHost {
   void cancel(const rtrs::LaneLoop::Job& job) { calls_.cancel(job, live_group()); }
 
   // An operator's orders, see Mirror.
-  Done force(const std::string& server, bool sure);
+  Done force(const std::string& server, bool sure, bool split);
   Done discard(const std::string& server);
   Done add(const rtrs::PathAddress& path, bool overwrite);
 

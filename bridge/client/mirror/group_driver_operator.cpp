@@ -15,12 +15,18 @@ tl::unexpected<Failure> refuse(int error, std::string why) {
 
 }  // namespace
 
-GroupDriver::Done GroupDriver::force(const std::string& server, bool sure) {
+GroupDriver::Done GroupDriver::force(const std::string& server, bool sure, bool split) {
   const auto member = links_.named(server);
   if (!member) return tl::unexpected(member.error());
   if (live_group() != nullptr)
     return refuse(EALREADY, "the mirror is attached, so nothing has to be forced");
   if (!sure) return refuse(EPERM, links_.dangers_of_forcing(*member));
+  if (const std::string used = links_.used_beside(*member); !used.empty() && !split)
+    return refuse(EBUSY,
+                  "another client uses the mirror: it writes to " + used +
+                      ". Stop it, and this one can go on with the same servers. With --force "
+                      "--split the disk goes on here regardless, and all that the other "
+                      "client writes is lost");
   if (group_ == nullptr || !group_->force(*member)) {
     MirrorStatus status = state_.status();
     links_.complete(status);

@@ -2,6 +2,7 @@
 #include "bridge/client/mirror/member_link.hpp"
 
 #include <algorithm>
+#include <cerrno>
 #include <utility>
 
 #include "rdma/log_about.hpp"
@@ -71,6 +72,7 @@ void MemberLink::go_to(const rtrs::PathAddress& path) {
   pause_ = kLeastPause;
   not_before_ = {};
   wanted_ = true;
+  used_ = false;
   changed_.notify_all();
 }
 
@@ -89,6 +91,11 @@ void MemberLink::leave(std::unique_ptr<OpenMember> last) {
     changed_.notify_all();
   }
   if (thread_.joinable()) thread_.join();
+}
+
+bool MemberLink::is_used() const {
+  const std::lock_guard lock{mutex_};
+  return used_;
 }
 
 std::string MemberLink::trouble() const {
@@ -196,17 +203,25 @@ std::unique_ptr<OpenMember> MemberLink::connect() {
     quiet_ = quiet;
   }
   auto session = member->shared->get(interrupt);
-  if (!session) return fail(session.error().text);
+  if (!session) return set_used(false), fail(session.error().text);
   member->session = *session;
   OpenOptions options;
   options.geometry = config.geometry;
+  set_used(true);
   auto device = member->session->open(config.device, options, interrupt);
+  set_used(!device && device.error().error == EPERM &&
+           !member->session->directory().who(config.device, interrupt).refused);
   if (!device) return fail(device.error().text);
   member->device = *std::move(device);
   const std::string wrong = complaint(*member);
   if (!wrong.empty()) return fail(wrong);
   member->loop = member->session->take_lane(0);
   return member;
+}
+
+void MemberLink::set_used(bool used) {
+  const std::lock_guard lock{mutex_};
+  used_ = used;
 }
 
 /// "", or why it cannot be a member.

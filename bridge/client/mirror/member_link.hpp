@@ -60,6 +60,9 @@ class MemberLink {
   std::string server() const;
   /// The reason why it is no member; "" = it is one, or was not tried yet.
   std::string trouble() const;
+  /// True if another client writes to the disk, as the server has said last, or if that is being
+  /// asked.
+  bool is_used() const;
   /// Says each reason once. Attempts to reach the server say nothing while there is one.
   void set_trouble(const std::string& trouble);
   SessionStatus status() const;
@@ -71,6 +74,7 @@ class MemberLink {
   void run();
   std::unique_ptr<OpenMember> connect();
   std::string complaint(const OpenMember& member) const;
+  void set_used(bool used);
   static bool is_in_vain(void* context);
   bool is_due() const;
 
@@ -87,6 +91,7 @@ class MemberLink {
   Quiet quiet_;                                     ///< likewise
   std::vector<std::unique_ptr<OpenMember>> ended_;  ///< to be closed
   std::string trouble_;
+  bool used_ = false;           ///< see is_used()
   std::set<std::string> told_;  ///< the troubles since it was a member
   Clock::time_point opened_{};
   rtrs::Duration pause_;

@@ -110,6 +110,13 @@ std::string MemberLinks::dangers_of_forcing(unsigned member) const {
          "File systems on the disk should be checked afterwards";
 }
 
+std::string MemberLinks::used_beside(unsigned member) const {
+  std::string used;
+  for (unsigned i = 0; i < links_.size(); ++i)
+    if (i != member && links_[i]->is_used()) used += (used.empty() ? "" : " and ") + server(i);
+  return used;
+}
+
 std::string MemberLinks::uri_of(unsigned member) const {
   const auto config = links_[member]->config();
   return config->server() + "/" + percent_encoded(config->device);

@@ -35,6 +35,8 @@ class MemberLinks {
   void complete(MirrorStatus& status) const;
   /// A warning for an operator who makes the group go on with this member alone.
   std::string dangers_of_forcing(unsigned member) const;
+  /// The servers besides this one that another client writes to; "": none.
+  std::string used_beside(unsigned member) const;
 
   /// A member's device, as another member finds it.
   std::string uri_of(unsigned member) const;

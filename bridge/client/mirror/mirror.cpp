@@ -108,8 +108,8 @@ Mirror::Done Mirror::ask(const std::function<Done()>& question) {
       Failure{ETIMEDOUT, "the mirror is busy; look at its status, and try again"});
 }
 
-Mirror::Done Mirror::force(const std::string& server, bool sure) {
-  return ask([this, server, sure] { return driver_.force(server, sure); });
+Mirror::Done Mirror::force(const std::string& server, bool sure, bool split) {
+  return ask([this, server, sure, split] { return driver_.force(server, sure, split); });
 }
 
 Mirror::Done Mirror::discard(const std::string& server) {

@@ -61,11 +61,11 @@ class Mirror final : public LaneSource, public std::enable_shared_from_this<Mirr
   // ETIMEDOUT if the mirror's thread is busy for 5 s.
 
   /// While too few members are there, goes on with the content of this one. Newer writes on other
-  /// members are lost.
+  /// members are lost. `split`: also if another client uses those.
   ///
-  /// Errors: ENOENT, EALREADY (the mirror is attached), EPERM (not `sure`; the text has the
-  ///         consequences), ENXIO (that server cannot be used now).
-  tl::expected<void, Failure> force(const std::string& server, bool sure);
+  /// Errors: ENOENT, EALREADY (it is attached), EPERM (not `sure`; the text has the consequences),
+  ///         EBUSY (not `split`, and another client writes to others), ENXIO (unusable now).
+  tl::expected<void, Failure> force(const std::string& server, bool sure, bool split);
   /// Goes on without this member, and does not try to connect to it any more.
   ///
   /// Errors: ENOENT, EBUSY (the mirror is not attached, or no other member has all of the content).

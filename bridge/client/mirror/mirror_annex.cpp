@@ -128,7 +128,8 @@ std::unique_ptr<DiskSource> source(const ClientConfig& config, const rtrs::Log& 
 
 std::vector<ControlCommand> commands(const ClientConfig& config, DiskSource* source) {
   auto* const mirror = dynamic_cast<MirrorSource*>(source);
-  return {{"mirror", "status|discard SERVER|add HOST[:PORT] [--force]|force SERVER [--force]",
+  return {{"mirror",
+           "status|discard SERVER|add HOST[:PORT] [--force]|force SERVER [--force [--split]]",
            "The members of a mirror, and how far those are that come back; discard does without "
            "one, add puts a server with an empty disk in its place, force goes on with one copy "
            "only.",

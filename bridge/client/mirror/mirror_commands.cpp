@@ -92,16 +92,18 @@ Reply about_mirror(const ClientConfig& config, MirrorSource* source, const std::
   if (source == nullptr) return tl::unexpected(Failure{EOPNOTSUPP, "this disk is no mirror"});
   if (word == "status" && rest.empty()) return describe(config, source->members());
   const std::string argument = first_word(rest);
-  const bool sure = (word == "force" || word == "add") && rest == "--force";
+  const bool split = word == "force" && rest == "--force --split";
+  const bool sure = split || ((word == "force" || word == "add") && rest == "--force");
   if (!argument.empty() && (rest.empty() || sure)) {
     const auto mirror = source->usable();
     if (word == "add") return add_member(config, *mirror, argument, sure);
     if (word == "discard") return answer_to(mirror->discard(argument));
-    if (word == "force") return answer_to(mirror->force(argument, sure));
+    if (word == "force") return answer_to(mirror->force(argument, sure, split));
   }
   return tl::unexpected(Failure{EINVAL,
                                 "write mirror status, mirror discard SERVER, mirror add "
-                                "HOST[:PORT] [--force], or mirror force SERVER [--force]"});
+                                "HOST[:PORT] [--force], or mirror force SERVER [--force "
+                                "[--split]]"});
 }
 
 SessionStatus as_session(const ClientConfig& config, const MirrorStatus& status) {

@@ -7,7 +7,7 @@ namespace rnbd {
 namespace {
 
 constexpr ProgramWord kWords[] = {
-    {"mirror", "status|discard SERVER|add HOST[:PORT] [--force]|force SERVER [--force]",
+    {"mirror", "status|discard SERVER|add HOST[:PORT] [--force]|force SERVER [--force [--split]]",
      CtlSide::client,
      "The members of a mirror; does without one; takes an empty disk in its place; goes on with "
      "one copy only."}};
