@@ -259,6 +259,18 @@ start_bridge() {
   uri="nbd+unix:///?socket=$socket"
 }
 
+# start_forward HOST [PORT]: a cable to the server at $port; its own port is in $forward_port.
+start_forward() {
+  local ready_read ready_write
+  pipe ready_read ready_write
+  spawn "forward$1" "$source_dir/tests/integration/forward.py" "$1" "${2:-0}" 127.0.0.1 "$port" "$ready_write"
+  exec {ready_write}>&-
+  await_line "$ready_read" 20 || fail "no forwarder on $1"
+  forward_port=$line
+  exec {ready_read}<&-
+}
+end_forward() { kill_hard "forward$1"; }
+
 # refused_client URI TEXT...: a client that connects at its start ends, and says so.
 refused_client() {
   local uri=$1 text

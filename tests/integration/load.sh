@@ -102,17 +102,6 @@ end_user() {
   wait_end user 20 || fail "the user is still there"
 }
 
-# start_forward HOST [PORT]: a cable to the server; its port is in $forward_port.
-start_forward() {
-  local ready_read ready_write
-  pipe ready_read ready_write
-  spawn "forward$1" "$here/forward.py" "$1" "${2:-0}" 127.0.0.1 "$port" "$ready_write"
-  exec {ready_write}>&-
-  await_line "$ready_read" 20 || fail "no forwarder on $1"
-  forward_port=$line
-  exec {ready_read}<&-
-}
-end_forward() { kill_hard "forward$1"; }
 # carries HOST BYTES: so much goes through it from now on.
 carries() { eventually 30 carried "forwarded.$1" $(($(number "forwarded.$1") + $2)); }
 carried() { (($(number "$1") > $2)); }

@@ -914,6 +914,115 @@ while not os.path.exists("enough"): time.sleep(0.02)
 }
 it "a client that was taken over lets others in, though users of it stay" lets_in
 
+# The URI of before `mirror add` is used once more, while the server that it names still runs.
+earlier_uri() {
+  local old
+  start_members a b
+  old=$mirror
+  face_of_mirror "control=$PWD/control"
+  nbdsh <<<'h.pwrite(b"o" * 65536, 0, nbd.CMD_FLAG_FUA)'
+  eventually 120 all_in_step
+  mirror_order discard "127.0.0.1:${member_port[b]}"
+  start_member d
+  mirror_order add "127.0.0.1:${member_port[d]}"
+  mirror=$(jq -r .uri said)
+  eventually 120 all_in_step
+  nbdsh <<<'h.pwrite(b"N" * 65536, 0, nbd.CMD_FLAG_FUA)'
+  stop nbdkit 10
+  refused_client "$old" "127.0.0.1:${member_port[b]} .is there, and another disk has had its place" \
+    "the disk that has the place of 127.0.0.1:${member_port[b]} may have newer data"
+  cmp -n 65536 b.img <(printf 'o%.0s' {1..65536}) || fail "b was overwritten"
+  face_of_mirror "control=$PWD/control"
+  nbdsh <<<'assert all(h.pread(1, 0) == b"N" for _ in range(8))'
+}
+it "the URI of before another server was added shows no old data" earlier_uri
+
+# A client is cut off from b, an operator forces b elsewhere, and the two meet again.
+forced_beside() {
+  local a b
+  start_members a b
+  a=127.0.0.1:${member_port[a]} b=127.0.0.1:${member_port[b]}
+  port=${member_port[b]} start_forward 127.0.0.1
+  local group="group=11111111-2222-3333-4444-555555555555"
+  mirror="rnbd-mirror+tcp://$a,127.0.0.1:$forward_port/disk0?$group"
+  nbdkit_name=old face_of_mirror "control=$PWD/old"
+  local old=$uri
+  nbdsh <<<'h.pwrite(b"o" * 65536, 0, nbd.CMD_FLAG_FUA)'
+  eventually 120 all_in_step_of old
+  end_forward 127.0.0.1
+  nbdsh <<<'h.pwrite(b"A" * 65536, 0, nbd.CMD_FLAG_FUA)'
+  mirror="rnbd-mirror+tcp://$a,$b/disk0?$group"
+  face_of_mirror "control=$PWD/control" connect-timeout=120s
+  spawn user /usr/bin/python3 -m nbd -u "$uri" -c 'h.pwrite(b"B" * 65536, 1 << 20, nbd.CMD_FLAG_FUA)'
+  eventually 30 waits 1
+  eventually 30 used 0
+  status_of 1 "${ctl_command[@]}" "$PWD/control" mirror force "$b" --force
+  says said "another client uses the mirror: it writes to $a"
+  mirror_order force "$b" --force --split
+  wait_end user 30 || fail "the user still waits"
+  ((status == 0)) || fail "the user: $(cat user.log)"
+  stop nbdkit 10
+  port=${member_port[b]} start_forward 127.0.0.1 "$forward_port"
+  wait_for_line old.log "an operator has had another client go on with other servers"
+  nbdsh "$old" <<<'assert h.pread(1, 1 << 20) == b"B", "what was answered after force is gone"'
+  stop old 10
+  end_forward 127.0.0.1
+}
+used() { [[ $(mirror_says ".members[$1].trouble") == *"writes to it"* ]]; }
+all_in_step_of() {
+  (($("${ctl_command[@]}" --json "$PWD/$1" mirror status |
+    jq '[.members[] | select(.state == "in step")] | length') == 2))
+}
+it "a client that was cut off ends when it meets a server that an operator has forced" forced_beside
+
+save() {
+  stop "$1"
+  cp "$1.img" "$1.saved"
+  cp -a "state-$1" "state-$1.saved"
+  start_member "$1"
+}
+# set_back NAME: its server has the disk and the record of when they were saved.
+set_back() {
+  stop "$1"
+  cat "$1.saved" >"$1.img"
+  rm -r "state-$1"
+  cp -a "state-$1.saved" "state-$1"
+  start_member "$1"
+}
+snapshot() {
+  start_members a b
+  face_of_mirror "control=$PWD/control"
+  nbdsh <<<'h.pwrite(b"o" * 65536, 0, nbd.CMD_FLAG_FUA)'
+  eventually 120 all_in_step
+  stop nbdkit 10
+  save b
+  face_of_mirror "control=$PWD/control"
+  nbdsh <<<'h.pwrite(b"N" * 65536, 0, nbd.CMD_FLAG_FUA)'
+  if [[ $1 == away ]]; then
+    kill_hard b
+    nbdsh <<<'h.pwrite(b"N" * 65536, 1 << 20, nbd.CMD_FLAG_FUA)'
+    start_member b
+    set_back b
+    wait_for_line nbdkit.log "127.0.0.1:${member_port[b]} was set back to an earlier state"
+    eventually 120 told_in_step
+  else
+    stop nbdkit 10
+    set_back b
+    refused_client "$mirror" "127.0.0.1:${member_port[b]} .is there, and was set back to an earlier state" \
+      "mirror force 127.0.0.1:${member_port[a]}"
+    face_of_mirror "control=$PWD/control" connect-timeout=120s
+    spawn user nbdinfo "$uri"
+    eventually 30 waits 0
+    mirror_order force "127.0.0.1:${member_port[a]}" --force
+    eventually 120 all_in_step
+    wait_end user 30 || fail "the user still waits"
+  fi
+  nbdsh <<<'assert all(h.pread(1, 0) == b"N" for _ in range(8))'
+  copies_are_same a b
+}
+it "a server that was set back while it was away gets a full copy" snapshot away
+it "a server that was set back while nobody was there is named, and is no copy" snapshot unused
+
 client_dies() {
   local i
   start_members a b
