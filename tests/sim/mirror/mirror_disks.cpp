@@ -86,6 +86,11 @@ bool MirrorWorld::may_set_back(unsigned member) const {
   if (!node.saved || node.saved->record.disk != node.member->record().disk) return false;
   if (newest.id == mirror::ViewId{} || !is_settled() || !is_spared(member)) return false;
   if (mirror::has(newest.set, member) && !may_lose_power()) return false;
+  // Its record says nothing of copies, until the view that they lead to.
+  const auto copies = [member](const auto& client) {
+    return client->group.progress(member).standing == mirror::Group::Standing::resync;
+  };
+  if (std::ranges::any_of(clients_, copies)) return false;
   const mirror::Age saved{node.saved->record.view.id, node.saved->record.beat};
   mirror::MemberSet knowing = 0;
   for (unsigned i = 0; i < options.members; ++i) {
