@@ -173,17 +173,20 @@ struct MirrorPull {
   le32 device_id = 0;
   le64 offset = 0;  ///< bytes, as the next
   le64 length = 0;
+  le64 disk = 0;  ///< the identity of that one
 };
-static_assert(sizeof(MirrorPull) == 24);
+static_assert(sizeof(MirrorPull) == 32 && offsetof(MirrorPull, disk) == 24);
 
-/// A member that pulls shows by it that the same client has claimed both.
+/// A member that pulls shows by it that the same client has claimed both, and which disk that
+/// client means.
 struct MirrorGuest {
   Header header;
   le32 device_id = 0;
   Uuid group{};
   Uuid claimant{};
+  le64 disk = 0;
 };
-static_assert(sizeof(MirrorGuest) == 40);
+static_assert(sizeof(MirrorGuest) == 48 && offsetof(MirrorGuest, disk) == 40);
 
 /// It may read, until the member is claimed once more.
 struct MirrorGuestResponse {

@@ -174,6 +174,7 @@ class Server:
         self.lock = threading.Lock()
         self.epoch = int.from_bytes(os.urandom(7), "little")
         self.answers_heartbeats = True
+        self.features = FEATURES
         self.connections = 0
         self.ports = []
         for _ in range(listeners):
@@ -213,7 +214,7 @@ class Server:
     # ---- What a correct server answers
 
     def greet(self, connection):
-        connection.send(hello(response(epoch=self.epoch)))
+        connection.send(hello(response(features=self.features, epoch=self.epoch)))
 
     def answer(self, request):
         kind, message = request.type, request.message

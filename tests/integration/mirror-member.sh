@@ -63,6 +63,7 @@ unanswered() {
     --export "disk1=$PWD/other.img" --pull on --heartbeat 30s
   talk silent
   says server.log 'it does not answer in time'
+  says server.log 'its rnbd-server is too old to tell which disk it has'
 }
 it "copies from servers that do not answer end, and keep neither copies of others nor claims" \
   unanswered

@@ -314,6 +314,28 @@ pulls() {
 }
 it "a server that was away copies what it missed from another one" pulls
 
+# At b the name of a's machine leads to b itself. What b copies must be what the client means.
+pulls_astray() {
+  unshare --mount true 2>/dev/null || skip "no mount namespaces here"
+  local usual=("${server_command[@]}")
+  random_file a.img 16M
+  { echo "127.0.0.2 localhost" && grep -v localhost /etc/hosts; } >hosts || true
+  member_options=(--pull on)
+  start_member a
+  member_options+=(--listen "tcp:127.0.0.2:${member_port[a]}")
+  # shellcheck disable=SC2016 # expanded by that shell
+  server_command=(unshare --mount sh -c 'mount --bind "$0" /etc/hosts && exec "$@"' "$PWD/hosts" "${usual[@]}")
+  start_member b
+  mirror="rnbd-mirror+tcp://localhost:${member_port[a]},127.0.0.1:${member_port[b]}/disk0"
+  face_of_mirror "control=$PWD/control"
+  nbdsh <<<'h.pwrite(b"x" * 65536, 0, nbd.CMD_FLAG_FUA)'
+  eventually 120 all_in_step
+  lag b
+  copies_are_same a b
+  says b.log "copying from rnbd.tcp://localhost:${member_port[a]}/disk0: .*another disk"
+}
+it "a server copies nothing from another one than the client means, wherever its name leads" pulls_astray
+
 # kib NAME: that its copy takes of the storage.
 kib() { du -k "$1.img" | cut -f 1; }
 sparse() {

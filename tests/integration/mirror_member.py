@@ -14,7 +14,7 @@ import struct
 import sys
 
 import hostile_peer
-from raw_peer import FLUSH, MIGRATION, RW, USER_MESSAGES, Session
+from raw_peer import FLUSH, MIGRATION, RO, RW, USER_MESSAGES, Session
 
 CLAIMS, MIRROR, DISKS = 1 << 17, 1 << 18, 1 << 20
 GROUP, SIZE = b"group-of-disks..", 8 << 20
@@ -75,8 +75,13 @@ class Member:
         return [struct.unpack_from("<II", answer, 16 + 8 * i) for i in range(count)]
 
     def start_pull(self, uri, buffer=0):
-        self.session.start_write(struct.pack("<HHIQQ", 0x802B, 0, self.device, 0, 1 << 20),
+        self.session.start_write(struct.pack("<HHIQQQ", 0x802B, 0, self.device, 0, 1 << 20, 100),
                                  uri.encode(), buffer)
+
+    def guest(self, host):
+        """What a server that copies from the member says for the client of `host`."""
+        message = struct.pack("<HHI16s16sQ", 0x802D, 0, self.device, GROUP, host.claimant, host.disk)
+        return self.session.call(message, 8)[0]
 
     def pull(self, uri):
         self.start_pull(uri)
@@ -169,8 +174,10 @@ def silent(port):
     uris = []
     for step in hostile_peer.OPEN, hostile_peer.DEVICE_INFO, 0x802D, hostile_peer.IO:
         source = hostile_peer.Server()
+        source.features |= MIRROR | DISKS
         source.order(step, lambda request: None, times=None)
         uris.append(f"rnbd+tcp://127.0.0.1:{source.ports[0]}/disk0")
+    older = hostile_peer.Server()
     greedy = Member(port, b"greedy client")
     expect(greedy.claim(1)["promised"], 1, "a claim")
     for buffer, uri in enumerate(uris):
@@ -178,6 +185,8 @@ def silent(port):
     other = Member(port, b"other client", b"disk1")
     expect(other.claim(1)["promised"], 1, "a claim of another disk")
     expect(other.pull("rnbd+tcp://127.0.0.1:1/disk0"), errno.EOPNOTSUPP, "a copy beside them")
+    expect(other.pull(f"rnbd+tcp://127.0.0.1:{older.ports[0]}/disk0"), errno.EOPNOTSUPP,
+           "a copy from a server that cannot tell which disk it has")
     expect([greedy.session.answer_of()[0] for _ in uris], [errno.EOPNOTSUPP] * 4, "copies")
     for buffer, uri in enumerate(uris):
         greedy.start_pull(uri, buffer)
@@ -217,6 +226,11 @@ def terms(port):
 def older(port):
     client = Member(port, b"older client", disks=0)
     expect(client.claim(1, room=72), errno.EOPNOTSUPP, "a claim without the feature")
+    shipped = struct.pack("<HHI16s16s", 0x802D, 0, client.device, GROUP, client.claimant)
+    expect(client.session.call(shipped, 8)[0], errno.ESTALE, "a GUEST without the feature")
+    shipped = struct.pack("<HHIQQ", 0x802B, 0, client.device, 0, 1 << 20)
+    expect(client.session.call(shipped, None, b"rnbd+tcp://127.0.0.1:1/disk0")[0], errno.ESTALE,
+           "a PULL without the feature")
     client.session.close()
     expect(Member(port, b"newer client").claim(1)["promised"], 1, "one with it")
 
@@ -231,6 +245,14 @@ def disks(port):
     expect(member.cool(5, [], seq=1, beat=7), 0, "counting")
     expect(member.cool(5, [], seq=9, beat=9, known=9), 0, "counting in another view")
     disk = member.disk
+    puller = Member(port, b"puller", mode=RO)
+    member.disk = disk ^ 1
+    expect(puller.guest(member), errno.ESTALE, "a guest who looks for another disk")
+    expect(puller.read(0), errno.ESTALE, "its read")
+    member.disk = disk
+    expect(puller.guest(member), 0, "a guest")
+    expect(puller.read(0), b"\0", "its read")
+    puller.session.close()
     member.session.close()
     claimed = Member(port, b"second client").claim(6)
     expect((claimed["disk"], claimed["beat"]), (disk, 7), "the disk, and how far it has come")

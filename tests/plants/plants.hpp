@@ -149,7 +149,8 @@ namespace plants {
   X(no_beat, "a member that was set back within its view counts as in step")                      \
   X(old_history, "a client goes on although an operator has forced another history")              \
   X(unknown_history, "a client attaches although a forced history is known and not met")          \
-  X(pending_forgotten, "a view that was recorded and never in force gives nobody a place")
+  X(pending_forgotten, "a view that was recorded and never in force gives nobody a place")        \
+  X(pull_from_anyone, "a member copies from any server that the same client has claimed")
 
 // Of bricks: rnbd-sim-brick-planted.
 #define BRICK_PLANTS(X)                                                                       \

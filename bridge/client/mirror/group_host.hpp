@@ -37,9 +37,10 @@ struct Command {
   RegionMap regions{};
   Range range{};
   std::uint64_t operation = 0;
-  unsigned source = 0;  ///< member that is read, or whose data are written
-  Pedigree pedigree{};  ///< of the view
-  Age age{};            ///< to which the member counts
+  unsigned source = 0;     ///< member that is read, or whose data are written
+  std::uint64_t disk = 0;  ///< of that one, for a pull: another server may answer at its address
+  Pedigree pedigree{};     ///< of the view
+  Age age{};               ///< to which the member counts
 };
 
 struct Answer {

@@ -169,7 +169,7 @@ void Group::repair(const Operation& read) {
     begin_own(Kind::equal, region, 0, read.unreadable);
 }
 
-/// The member reads from a member in step. Nothing passes the client.
+/// The member reads from a member in step, which it knows by the disk. Nothing passes the client.
 void Group::pull(std::uint64_t id) {
   Operation& operation = operations_.at(id);
   operation.step = Step::pulling;
@@ -177,7 +177,10 @@ void Group::pull(std::uint64_t id) {
   operation.sent = bit(operation.target);
   operation.acked = 0;
   members_.post(operation.target, Order::pull, {.operation = id},
-                {.range = operation.range, .operation = id, .source = operation.source});
+                {.range = operation.range,
+                 .operation = id,
+                 .source = operation.source,
+                 .disk = members_[operation.source].claimed.disk});
 }
 
 /// It counts if the source was in step all the time. If the two cannot reach each other, the client

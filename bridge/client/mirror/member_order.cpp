@@ -183,6 +183,7 @@ void MemberOrder::send_pull(rtrs::ClientLane& lane) {
   message.header = wire::header_of(wire::kMirrorPull);
   message.offset = command_.range.begin * wire::kSectorSize;
   message.length = (command_.range.end - command_.range.begin) * wire::kSectorSize;
+  message.disk = command_.disk;
   send(lane, message, false);
 }
 

@@ -44,6 +44,8 @@ Claimed Member::claimed() const {
 
 int Member::serve(std::uint64_t session) const { return session == session_ ? 0 : ESTALE; }
 
+int Member::lend(std::uint64_t disk) const { return disk == record_.disk ? 0 : ESTALE; }
+
 int Member::view(std::uint64_t session, const View& view, const View& confirmed,
                  const std::vector<RegionMap>& inherit, const Pedigree& pedigree) {
   if (const int error = serve(session)) return error;

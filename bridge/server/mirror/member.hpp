@@ -56,6 +56,9 @@ class Member {
   int write(std::uint64_t session, std::uint32_t first, std::uint32_t last, bool copy);
   /// Call it before a read, a flush, or an answer with maps.
   int serve(std::uint64_t session) const;
+  /// Call it before another member reads here for the same client. ESTALE: `disk`, which the client
+  /// means, is another one.
+  int lend(std::uint64_t disk) const;
   /// Takes regions out of the activity log that all members have flushed. No write to them is under
   /// way. In the view `age.view` it counts up to `age.beat`, and all members of it have counted up
   /// to `known`.

@@ -39,9 +39,9 @@ class MemberDevice final : public DeviceAnnex, public BackendQueue {
     return session_;
   }
   /// Reads for a client, as another member's server that pulls data. False: that client is not
-  /// served.
-  bool be_guest_of(const wire::Uuid& group, const wire::Uuid& claimant) {
-    return (host_ = seat_->host_of(group, claimant)) != 0;
+  /// served, or means another disk.
+  bool be_guest_of(const wire::Uuid& group, const wire::Uuid& claimant, std::uint64_t disk) {
+    return (host_ = seat_->host_of(group, claimant, disk)) != 0;
   }
 
   void submit(BackendRequest& request) override;

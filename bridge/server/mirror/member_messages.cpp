@@ -62,11 +62,16 @@ bool MemberMessages::on_request(rtrs::ServerRequest& request, wire::MessageType 
   };
   const auto known = std::ranges::find(kHandlers, type, &Handler::type);
   if (known == kHandlers.end()) return false;
-  const bool may = (session_.facts.features & wire::kFeatureMirror) != 0;
-  if (may && known->is_read == request.is_read)
-    (this->*known->handle)(request);
-  else
+  const std::uint32_t features = session_.facts.features;
+  const bool may = (features & wire::kFeatureMirror) != 0;
+  // Their other messages are of another layout, and no claim of theirs is granted.
+  const bool knows_disks = (features & wire::kFeatureMirrorDisks) != 0;
+  if (!may || known->is_read != request.is_read)
     finish(request, EINVAL);
+  else if (!knows_disks && type != wire::kMirrorClaim)
+    finish(request, ESTALE);
+  else
+    (this->*known->handle)(request);
   return true;
 }
 
@@ -248,7 +253,8 @@ void MemberMessages::cool(rtrs::ServerRequest& request) {
   ended(request, part->seat(), error);
 }
 
-/// A server that pulls for the client that is served. It may read until that is served no more.
+/// A server that pulls for the client that is served, and that may have reached another one than
+/// that client means. It may read until the client is served no more.
 void MemberMessages::guest(rtrs::ServerRequest& request) {
   const auto message = wire::decode<wire::MirrorGuest>(request.message, wire::kMirrorGuest);
   if (!message || request.data.size() < sizeof(wire::MirrorGuestResponse))
@@ -256,7 +262,7 @@ void MemberMessages::guest(rtrs::ServerRequest& request) {
   Device* const device = session_.devices.usable(message->device_id);
   if (device == nullptr) return finish(request, ENOTCONN);
   auto* const part = part_of<MemberDevice>(device->annexes);
-  if (part == nullptr || !part->be_guest_of(message->group, message->claimant))
+  if (part == nullptr || !part->be_guest_of(message->group, message->claimant, message->disk))
     return finish(request, ESTALE);
   wire::MirrorGuestResponse answer;
   answer.header = wire::header_of(wire::kMirrorGuestResponse);

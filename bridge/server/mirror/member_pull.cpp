@@ -60,7 +60,8 @@ void MemberMessages::pull(rtrs::ServerRequest& request) {
     return seat->serves(session);
   };
   mirror::PullSource source{*std::move(uri), part->seat().group(), part->seat().claimant(),
-                            plan.offset,     session_.facts.uuid,  wanted};
+                            message->disk,   plan.offset,          session_.facts.uuid,
+                            wanted};
   const PullPtr pull{new Pull{*this,
                               *device,
                               *part,

@@ -195,9 +195,11 @@ void Seat::leave(std::uint64_t session) {
   forget_unrecorded();
 }
 
-std::uint64_t Seat::host_of(const wire::Uuid& group, const wire::Uuid& claimant) const {
+std::uint64_t Seat::host_of(const wire::Uuid& group, const wire::Uuid& claimant,
+                            std::uint64_t disk) const {
   const std::lock_guard lock{mutex_};
-  return group == about_.group && claimant == about_.claimant ? served_.load() : 0;
+  const bool knows = group == about_.group && claimant == about_.claimant;
+  return knows && member_ && member_->lend(disk) == 0 ? served_.load() : 0;
 }
 
 wire::Uuid Seat::group() const {

@@ -89,8 +89,9 @@ class Seat final : public StorageAnnex, public std::enable_shared_from_this<Seat
   /// The session has closed the device.
   void leave(std::uint64_t session);
   wire::MirrorClaimResponse answer(bool refused, bool pulls) const;
-  /// The served session, if it belongs to this client; else 0.
-  std::uint64_t host_of(const wire::Uuid& group, const wire::Uuid& claimant) const;
+  /// The served session, if it belongs to this client, and the client means this disk; else 0.
+  std::uint64_t host_of(const wire::Uuid& group, const wire::Uuid& claimant,
+                        std::uint64_t disk) const;
   wire::Uuid group() const;
   wire::Uuid claimant() const;
 

@@ -42,6 +42,7 @@ MirrorWorld::MirrorWorld(std::uint64_t seed, bool trace)
            .full = rng.pick({0U, 0U, 150U}),
            .identity = rng.pick({0U, 0U, 10U, 30U}),
            .names = rng.pick({0U, 0U, 200U, 500U}),
+           .astray = rng.pick({0U, 0U, 300U}),
            .steps = rng.pick({300U, 700U, 1500U})};
   if (mood_.scene != 0) mood_.fault = 2;
   if (options.members > 3) mood_.risen = rng.chance(500);
@@ -190,12 +191,14 @@ void MirrorWorld::execute(Message message) {
   const bool elsewhere = nodes_[message.node].elsewhere;
   if (command.order == mirror::Order::claim && !elsewhere) end_other_sessions(message);
   message.answer.tag = command.tag;
-  if (command.order == mirror::Order::pull && !message.lands && pulls_from(message)) {
-    const Values& source = nodes_[clients_[message.client]->names[command.source]].cached;
-    message.data.assign(source.begin() + static_cast<std::ptrdiff_t>(command.range.begin),
-                        source.begin() + static_cast<std::ptrdiff_t>(command.range.end));
-    message.lands = true;
-    return net_.push_back(std::move(message));
+  if (command.order == mirror::Order::pull && !message.lands) {
+    const MirrorNode& source = source_of(message);
+    message.lands = pulls_from(source, message);
+    if (message.lands) {
+      message.data.assign(source.cached.begin() + static_cast<std::ptrdiff_t>(command.range.begin),
+                          source.cached.begin() + static_cast<std::ptrdiff_t>(command.range.end));
+      return net_.push_back(std::move(message));
+    }
   }
   message.answer.error = elsewhere ? EEXIST : carry_out(message);
   message.is_answer = true;
@@ -334,13 +337,19 @@ int MirrorWorld::store(MirrorNode& node, mirror::Range range, const Values& data
   return 0;
 }
 
-/// The source is there, and serves the client that gave the order.
-bool MirrorWorld::pulls_from(const Message& message) const {
+/// The server that answers at the address of the source. That may be any, also the one that pulls.
+const MirrorNode& MirrorWorld::source_of(const Message& message) {
+  if (rng.chance(mood_.astray)) return nodes_[rng.below(nodes_.size())];
+  return nodes_[clients_[message.client]->names[message.command.source]];
+}
+
+/// The source is there, serves the client that gave the order, and is the disk that it means.
+bool MirrorWorld::pulls_from(const MirrorNode& source, const Message& message) const {
   const mirror::Command& command = message.command;
-  const MirrorNode& source = nodes_[clients_[message.client]->names[command.source]];
   const auto client_of = [](std::uint64_t session) { return session / kSessionsPerClient; };
   const std::uint64_t served = source.member->session();
   if (!source.up || served == 0 || client_of(served) != client_of(command.session)) return false;
+  if (source.member->lend(command.disk) != 0) return false;
   for (auto sector = command.range.begin; sector < command.range.end; ++sector)
     if (source.unreadable[sector] != 0) return false;
   return nodes_[message.node].member->serve(command.session) == 0;

@@ -178,6 +178,7 @@ class MirrorWorld {
     unsigned full = 0;         ///< of the faults: disks fill up, or have room again
     unsigned identity = 0;     ///< another disk, an earlier state, or a forced decision
     unsigned names = 0;        ///< that a client names a server that has not the place any more
+    unsigned astray = 0;       ///< that another server answers a member at the address of a source
     unsigned steps = 700;
   };
 
@@ -193,7 +194,8 @@ class MirrorWorld {
   void lose_power(unsigned member);
   void deliver();
   void execute(Message message);
-  bool pulls_from(const Message& message) const;
+  const MirrorNode& source_of(const Message& message);
+  bool pulls_from(const MirrorNode& source, const Message& message) const;
   /// Goes on without faults until that is so. False: it takes too long.
   template <class Reached>
   bool until(const Reached& reached) {

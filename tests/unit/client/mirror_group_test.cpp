@@ -172,7 +172,11 @@ struct Returning : World {
   explicit Returning(bool pulls) {
     group.link_up(0, false);
     group.link_up(1, false);
-    for (unsigned i = 0; i < 2; ++i) answer_claim(i, claimed(false, {}));
+    for (unsigned i = 0; i < 2; ++i) {
+      auto claim = claimed(false, {});
+      claim.disk = 10 + i;
+      answer_claim(i, claim);
+    }
     group.hurry();
     for (unsigned i = 0; i < 2; ++i) answer(Order::view, i);
     REQUIRE(group.live());
@@ -193,6 +197,7 @@ TEST_CASE("mirror group: a member that can pulls what it lacks from one in step"
   const Command pull = world.host.newest(Order::pull, 2);
   CHECK(pull.range.begin == 8);
   CHECK(pull.source < 2);
+  CHECK(pull.disk == 10 + pull.source);
   CHECK_FALSE(world.host.has(Order::read));
   world.answer(Order::pull, 2);
   CHECK(world.group.progress(2).left == 0);

@@ -198,6 +198,23 @@ TEST_CASE("mirror order: COOL takes as many messages as its regions need, each a
   CHECK(equal(all, every(100)));
 }
 
+TEST_CASE("mirror order: a PULL tells the address of its source, and which disk that must be") {
+  World world;
+  Command command = World::command(Order::pull);
+  command.range = {2048, 4096};
+  command.disk = 0x1122334455667788;
+  MemberOrder order{command, world.shape, world.handle, kRoom, "rnbd+tcp://a/disk0"};
+  world.run(order);
+  REQUIRE(world.arrivals.size() == 1);
+  const auto& arrival = world.arrivals.front();
+  const auto pull = wire::decode<wire::MirrorPull>(arrival.message, wire::kMirrorPull);
+  REQUIRE(pull.has_value());
+  CHECK(pull->offset == 2048 * wire::kSectorSize);
+  CHECK(pull->length == 2048 * wire::kSectorSize);
+  CHECK(pull->disk == command.disk);
+  CHECK(*wire::decode_pull_uri(arrival.data) == "rnbd+tcp://a/disk0");
+}
+
 TEST_CASE("mirror order: before regions leave the log, members are asked to count, and no more") {
   World world;
   Command command = World::command(Order::beat);

@@ -200,14 +200,18 @@ TEST_CASE("seat: only the newest session is served, and its orders are carried o
   CHECK_FALSE(world.seat->serves(newer));
 }
 
-TEST_CASE("seat: a member that pulls is the guest of the client that is served") {
+TEST_CASE(
+    "seat: a member that pulls is the guest of the client that is served, and means its disk") {
   World world;
   const auto session = world.claim(5, 3);
-  CHECK(world.seat->host_of({9}, {3}) == session);
-  CHECK(world.seat->host_of({9}, {4}) == 0);
-  CHECK(world.seat->host_of({8}, {3}) == 0);
+  const std::uint64_t disk = world.state().record.disk;
+  CHECK(world.seat->host_of({9}, {3}, disk) == session);
+  CHECK(world.seat->host_of({9}, {4}, disk) == 0);
+  CHECK(world.seat->host_of({8}, {3}, disk) == 0);
+  CHECK(world.seat->host_of({9}, {3}, disk + 1) == 0);
   world.seat->fence();
-  CHECK(world.seat->host_of({9}, {3}) == 0);
+  CHECK(world.seat->host_of({9}, {3}, disk) == 0);
+  CHECK(world.start()->host_of({}, {}, 0) == 0);
 }
 
 TEST_CASE("seat: its disk keeps its identity, and no view counts on another one") {
@@ -420,8 +424,10 @@ TEST_CASE("member: a session that is not served is refused whatever it asks, wro
 TEST_CASE("member: a guest of the served client reads, and does nothing else") {
   DeviceWorld world;
   world.claim(5, 2);
-  CHECK_FALSE(world.part().be_guest_of({9}, {3}));
-  REQUIRE(world.part().be_guest_of({9}, {2}));
+  const std::uint64_t disk = world.state().record.disk;
+  CHECK_FALSE(world.part().be_guest_of({9}, {3}, disk));
+  CHECK_FALSE(world.part().be_guest_of({9}, {2}, disk + 1));
+  REQUIRE(world.part().be_guest_of({9}, {2}, disk));
   CHECK(world.submit(BackendOperation::read) == 0);
   for (const auto operation : {write, flush, discard, extents})
     CHECK(world.refused(operation, ESTALE));

@@ -92,10 +92,10 @@ class PeerMembers::Peer {
       if (interrupt()) return EHOSTUNREACH;
     }
     if (config_ == nullptr || !connect(interrupt)) return EHOSTUNREACH;
-    if (source.claimant != host_)
-      if (const int error = be_guest(source, interrupt)) return error;
-    int error = device_->read(source.offset, into, interrupt);
-    if (error == ESTALE) {  // claimed anew since
+    int error = 0;
+    if (source.claimant != host_ || source.disk != disk_) error = be_guest(source, interrupt);
+    if (error == 0) error = device_->read(source.offset, into, interrupt);
+    if (error == ESTALE && host_ != wire::Uuid{}) {  // claimed anew since
       error = be_guest(source, interrupt);
       if (error == 0) error = device_->read(source.offset, into, interrupt);
     }
@@ -112,6 +112,10 @@ class PeerMembers::Peer {
     if (!session) return complain(session.error().text), false;
     OpenOptions options;
     options.access = wire::AccessMode::read_only;
+    if (((*session)->client().limits().features & wire::kFeatureMirrorDisks) == 0) {
+      complain("its rnbd-server is too old to tell which disk it has; install a newer one");
+      return false;
+    }
     auto device = (*session)->open(config_->device, options, interrupt);
     if (!device) return complain(device.error().text), false;
     session_ = *std::move(session);
@@ -130,10 +134,16 @@ class PeerMembers::Peer {
     message.header = wire::header_of(wire::kMirrorGuest);
     message.group = source.group;
     message.claimant = source.claimant;
+    message.disk = source.disk;
     std::array<std::byte, sizeof(wire::MirrorGuestResponse)> answer{};
     ControlOperation operation{device_->handle(), message, answer};
     const int error = session_->client().run(operation, interrupt);
-    if (error == 0) host_ = source.claimant;
+    if (error == ESTALE)
+      complain(
+          "nothing is copied, as the server there has another disk than the client of the mirror "
+          "means, or does not serve that client; let this address lead to the same server from "
+          "here as from the client");
+    if (error == 0) host_ = source.claimant, disk_ = source.disk;
     return error;
   }
 
@@ -155,7 +165,8 @@ class PeerMembers::Peer {
   std::unique_ptr<SharedSession> shared_;
   std::shared_ptr<Session> session_;
   std::unique_ptr<RemoteDevice> device_;
-  wire::Uuid host_{};  ///< the client for which it reads, as a guest
+  wire::Uuid host_{};       ///< the client for which it reads, as a guest
+  std::uint64_t disk_ = 0;  ///< that this client means
 };
 
 PeerMembers::PeerMembers(std::string keys, rtrs::Log log)
