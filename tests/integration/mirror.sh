@@ -311,6 +311,7 @@ pulls() {
   lag b
   says b.log "copying from rnbd.tcp://127.0.0.1:${member_port[a]}/disk0: connected"
   copies_are_same a b
+  if grep "was set back" nbdkit.log; then fail "nothing was set back"; fi
 }
 it "a server that was away copies what it missed from another one" pulls
 

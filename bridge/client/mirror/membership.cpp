@@ -270,6 +270,7 @@ bool Membership::rise() {
 bool Membership::granted(unsigned member, const Claimed& answer) {
   if (answer.lost_power || answer.view.id != confirmed_.id) return false;
   if (answer.disk != pedigree_[member].disk || answer.age() < pedigree_[member].age) return false;
+  members_[member].claimed = answer;
   members_[member].claimed.promised = term_;
   send_view();
   return true;

@@ -791,6 +791,21 @@ TEST_CASE("mirror group: a lost member that comes back as it was gets what it la
   CHECK(world.group.progress(1).left == 0);
 }
 
+TEST_CASE("mirror group: a member in step that is claimed anew was not set back") {
+  Known world;
+  world.attach();
+  world.lose(1);
+  world.group.link_up(1, false);
+  mirror::Claimed above = World::of_disk(1);
+  above.promised = 5;
+  world.group.answer(
+      {.tag = world.host.newest(Order::claim, 1).tag, .error = ESTALE, .claimed = above});
+  const mirror::Age age{world.host.newest(Order::confirm, 0).view.id, 0};
+  world.answer_claim(0, World::of_disk(0, 10, age));
+  CHECK(world.host.dropped.empty());
+  CHECK_FALSE(world.group.is_set_back(0));
+}
+
 TEST_CASE("mirror group: the disk of a view that never was in force keeps the place in the next") {
   Known world;
   world.attach();
