@@ -629,6 +629,15 @@ disk_replaced_meanwhile() {
   refused_client "$mirror" "127.0.0.1:${member_port[b]} .is there, and its disk is new in this mirror." \
     "its record has in step 127.0.0.1:${member_port[a]} and 127.0.0.1:${member_port[b]}" \
     "mirror force 127.0.0.1:${member_port[a]}"
+  face_of_mirror "control=$PWD/control" connect-timeout=120s
+  spawn user nbdinfo "$uri"
+  eventually 30 waits 1
+  status_of 1 "${ctl_command[@]}" "$PWD/control" mirror force "127.0.0.1:${member_port[b]}" --force
+  says said "its disk is new in this mirror"
+  mirror_order force "127.0.0.1:${member_port[a]}" --force
+  eventually 120 all_in_step
+  wait_end user 30 || fail "the user still waits"
+  nbdsh <<<'assert h.pread(65536, 0) == b"x" * 65536'
 }
 it_plugin "a disk that was replaced while nobody was attached is named, and so is the way out" \
   disk_replaced_meanwhile
@@ -953,10 +962,35 @@ earlier_uri() {
   nbdsh <<<'h.pwrite(b"N" * 65536, 0, nbd.CMD_FLAG_FUA)'
   stop nbdkit 10
   refused_client "$old" "127.0.0.1:${member_port[b]} .is there, and another disk has had its place" \
-    "the disk that has the place of 127.0.0.1:${member_port[b]} may have newer data"
-  cmp -n 65536 b.img <(printf 'o%.0s' {1..65536}) || fail "b was overwritten"
+    "name the servers as .mirror add. has printed them"
+  if grep "mirror force" said; then fail "it says what loses the newest data"; fi
+  b_has_its_data
   face_of_mirror "control=$PWD/control"
   nbdsh <<<'assert all(h.pread(1, 0) == b"N" for _ in range(8))'
+  stop nbdkit 10
+  forces_beside_displaced "$old"
+  face_of_mirror "control=$PWD/control"
+  nbdsh <<<'assert h.pread(1, 0) == b"F"'
+  eventually 120 all_in_step
+}
+b_has_its_data() { cmp -n 65536 b.img <(printf 'o%.0s' {1..65536}) || fail "b was overwritten"; }
+# forces_beside_displaced URI: of before. An operator has a go on all the same.
+forces_beside_displaced() {
+  local a=127.0.0.1:${member_port[a]} b=127.0.0.1:${member_port[b]}
+  mirror=$1 face_of_mirror "control=$PWD/control" connect-timeout=120s
+  spawn user /usr/bin/python3 -m nbd -u "$uri" -c 'h.pwrite(b"F" * 65536, 0, nbd.CMD_FLAG_FUA)'
+  eventually 30 waits 0
+  eventually 30 waits 1
+  status_of 1 "${ctl_command[@]}" "$PWD/control" mirror force "$b"
+  says said "another disk has had its place in this mirror since"
+  status_of 1 "${ctl_command[@]}" "$PWD/control" mirror force "$a"
+  says said "nothing is copied to $b"
+  mirror_order force "$a" --force
+  wait_end user 30 || fail "the user still waits"
+  ((status == 0)) || fail "the user: $(cat user.log)"
+  eventually 30 waits 1
+  stop nbdkit 10
+  b_has_its_data
 }
 it "the URI of before another server was added shows no old data" earlier_uri
 

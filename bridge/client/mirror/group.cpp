@@ -183,6 +183,7 @@ bool Group::force(unsigned member) {
   const bool idle = !members_.proposes() && !mending_.active();
   if (members_.phase() != Phase::attaching || !idle || members_[member].stage != Stage::claimed)
     return false;
+  if (members_[member].claimed.view.id == ViewId{}) return false;
   members_.begin_history();
   unequal_.clear();
   activity_.add(members_[member].claimed.maps.active);

@@ -107,8 +107,8 @@ class Group {
   /// The time to wait for silent members is over.
   void hurry();
   /// While the group attaches, goes on with the content of this member only. When other members
-  /// come, they are overwritten with it, and newer data of theirs are lost. False: this member is
-  /// not there.
+  /// come, they are overwritten with it, and newer data of theirs are lost. Disks that have lost
+  /// their place stay as they are. False: this member is not there, or has never been in a view.
   bool force(unsigned member);
   /// Goes on without a member, even if Degraded::quorum wants it. While a view is being recorded,
   /// the rules of a loss count. False: it is the last one in step.

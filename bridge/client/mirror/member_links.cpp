@@ -98,18 +98,6 @@ void MemberLinks::complete(MirrorStatus& status) const {
   }
 }
 
-std::string MemberLinks::dangers_of_forcing(unsigned member) const {
-  std::string others;
-  for (unsigned i = 0; i < links_.size(); ++i)
-    if (i != member) others += (others.empty() ? "" : ", ") + server(i);
-  return "WARNING: " + server(member) +
-         " may lack writes that were answered, or have some that were not. With --force its disk "
-         "becomes the only good one. All that only the others have is lost: " +
-         others +
-         " get a full copy of it when they are back. Start them instead if that is possible. "
-         "File systems on the disk should be checked afterwards";
-}
-
 std::string MemberLinks::used_beside(unsigned member) const {
   std::string used;
   for (unsigned i = 0; i < links_.size(); ++i)

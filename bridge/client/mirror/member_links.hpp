@@ -33,8 +33,6 @@ class MemberLinks {
   tl::expected<unsigned, rtrs::Failure> named(const std::string& server) const;
   /// Adds what the links know: the servers, their sessions, their troubles, and the mirror's URI.
   void complete(MirrorStatus& status) const;
-  /// A warning for an operator who makes the group go on with this member alone.
-  std::string dangers_of_forcing(unsigned member) const;
   /// The servers besides this one that another client writes to; "": none.
   std::string used_beside(unsigned member) const;
 

@@ -286,14 +286,13 @@ MemberSet Membership::must_promise() const {
   return set;
 }
 
-/// Any disk in the place of another member gets a full copy.
+/// The others get full copies. A disk that has lost its place stays as it is.
 void Membership::begin_history() {
   constexpr unsigned kHistory = 32;  // bit of the term
   for (const Member& member : members_)
     term_ = std::max({term_, member.claimed.promised, member.claimed.view.id.term});
   term_ = (history_of(term_) + 1) << kHistory;
   seq_ = 0;
-  pedigree_.assign(options_.members, {});
 }
 
 // ---- Views --------------------------------------------------------------------------------------

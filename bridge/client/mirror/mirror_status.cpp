@@ -8,6 +8,8 @@
 namespace rnbd::mirror {
 namespace {
 
+constexpr const char* kNameThePresent = "name the servers as `mirror add` has printed them";
+
 std::string names_of(MemberSet set, const MirrorStatus& status) {
   std::string names;
   for (unsigned i = 0; i < status.members.size(); ++i)
@@ -38,8 +40,11 @@ std::string what_it_waits_for(const MemberStatus& member, const MirrorStatus& st
          names_of(record.set, status);
 }
 
-/// A member may have gone on alone before it became what it is. Only a person knows that.
+/// A member may have gone on alone before it became what it is. Only a person knows that. The disk
+/// that has the place of another one is the mirror's, and may be there.
 std::string way_out(const MirrorStatus& status) {
+  const auto displaced = [](const MemberStatus& member) { return member.record.displaced; };
+  if (std::ranges::any_of(status.members, displaced)) return std::string{"; "} + kNameThePresent;
   const MemberStatus* newest = nullptr;
   std::string former;
   const auto name = [&former](const MemberStatus& member, const char* what) {
@@ -49,15 +54,30 @@ std::string way_out(const MirrorStatus& status) {
     if (!member.trouble.empty() || !member.record.told) continue;
     const Membership::Record& record = member.record;
     if (record.blank) name(member, "the former disk of ");
-    if (record.displaced) name(member, "the disk that has the place of ");
     if (record.set_back) name(member, "the later state of ");
-    const bool counts = !record.blank && !record.displaced && !record.set_back;
+    const bool counts = !record.blank && !record.set_back;
     if (counts && !record.older && newest == nullptr) newest = &member;
   }
   if (former.empty() || newest == nullptr) return "";
   return "; " + former + " may have newer data than " + newest->server +
          ": bring it back, or, if it is lost, go on with " + newest->server +
          " by `rnbd-ctl SOCKET mirror force " + newest->server + "`";
+}
+
+/// Of a member that an operator may force.
+std::string what_its_record_says(unsigned number, const MirrorStatus& status) {
+  const Membership::Record& record = status.members[number].record;
+  if (!record.told) return "nothing is known of its record yet";
+  if (record.displaced)
+    return std::string{"another disk has had its place in this mirror since; "} + kNameThePresent +
+           " instead";
+  if (record.set_back) return "it was set back to an earlier state, as by a snapshot";
+  const auto newest = std::ranges::find_if(status.members, [](const MemberStatus& member) {
+    return member.record.told && !member.record.older;
+  });
+  if (record.older && newest != status.members.end())
+    return "its record is an older one than that of " + newest->server;
+  return "its record has in step " + names_of(record.set, status);
 }
 
 }  // namespace
@@ -97,6 +117,29 @@ std::string why_not_attached(const MirrorStatus& status) {
         "has "
         "recorded that: start it, or, if it is lost, force another one";
   return text + way_out(status);
+}
+
+std::string dangers_of_forcing(unsigned member, const MirrorStatus& status) {
+  MemberSet copies = 0, kept = 0;
+  for (unsigned i = 0; i < status.members.size(); ++i) {
+    if (i == member) continue;
+    MemberSet& set = status.members[i].record.displaced ? kept : copies;
+    set = with(set, i);
+  }
+  std::string text = "WARNING: " + status.members[member].server +
+                     " may lack writes that were answered, or have some that were not: " +
+                     what_its_record_says(member, status) +
+                     ". With --force its disk becomes the only good one. All that only the others "
+                     "have is lost";
+  if (copies != 0)
+    text += ": " + names_of(copies, status) + (size(copies) == 1 ? " gets" : " get") +
+            " a full copy of it when " + (size(copies) == 1 ? "it is" : "they are") + " back";
+  if (kept != 0)
+    text += "; nothing is copied to " + names_of(kept, status) +
+            ", as another disk has had that place since";
+  return text +
+         ". Start the others instead if that is possible. File systems on the disk should be "
+         "checked afterwards";
 }
 
 // ---- For the users ------------------------------------------------------------------------------

@@ -57,6 +57,10 @@ std::string why_not_used(const MemberStatus& member, const MirrorStatus& status)
 /// the way out where only a person can decide.
 std::string why_not_attached(const MirrorStatus& status);
 
+/// A warning for an operator who makes the mirror go on with this member alone: what its record
+/// says, and what is lost.
+std::string dangers_of_forcing(unsigned member, const MirrorStatus& status);
+
 /// Tells the users whether the mirror is attached, and how its disk and its members are.
 ///
 /// Threads: those that change it are for the mirror's, the others for any.

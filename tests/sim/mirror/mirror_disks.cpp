@@ -2,7 +2,6 @@
 // Which disks have the places of a mirror's members: others come, machines are set back, clients
 // have the wrong names, and an operator decides for one of them.
 #include <algorithm>
-#include <bit>
 #include <utility>
 
 #include "tests/sim/mirror/mirror_world.hpp"
@@ -130,17 +129,18 @@ void MirrorWorld::set_back(unsigned member) {
 }
 
 /// Clients that live are cut off from the member, and the one that an operator commands from all
-/// others.
+/// others, or from none. It may have the names of before.
 void MirrorWorld::force_beside_others(unsigned member) {
   constexpr unsigned kPatience = 400;
-  const unsigned place = holder(member);
+  const std::vector<unsigned> names = some_names();
+  const unsigned place = names[member];
   if (newest().id == mirror::ViewId{} || nodes_[place].elsewhere) return;
-  if (nodes_[place].member->record().view.id == mirror::ViewId{}) return;
   nodes_[place].up = true;
   for (const auto& client : clients_) client->cut[member] = 1;
-  new_client(holders());
+  new_client(names);
   MirrorClient& client = *clients_.back();
-  for (unsigned i = 0; i < options.members; ++i) client.cut[i] = i == member ? 0 : 1;
+  const bool alone = rng.chance(700);
+  for (unsigned i = 0; i < options.members; ++i) client.cut[i] = alone && i != member ? 1 : 0;
   for (unsigned i = 0; i < kPatience && !client.dead && !client.group.live(); ++i) {
     step(false);
     if (&client == clients_.back().get() && client.force(member)) return;
@@ -152,7 +152,8 @@ void MirrorWorld::force_beside_others(unsigned member) {
 void MirrorWorld::force_again() {
   MirrorClient& client = *clients_.back();
   if (client.dead || client.group.live() || client.names != holders()) return;
-  client.force(static_cast<unsigned>(std::countr_zero(newest().set)));
+  for (unsigned i = 0; i < options.members; ++i)
+    if (mirror::has(newest().set, i) && client.force(i)) return;
 }
 
 /// An operator takes the record away from a server that shall have a place which another disk has

@@ -229,11 +229,12 @@ void MirrorWorld::rise_half_way() {
   replace_clients();
 }
 
-/// A client meets one member only, and an operator has it go on with that, unless it may anyway.
-/// The others come later.
+/// A client meets one member only, and an operator has it go on with that, unless it may anyway, or
+/// has nothing of the mirror. The others come later.
 void MirrorWorld::force_one() {
-  replace_clients();
   const auto member = static_cast<unsigned>(rng.below(options.members));
+  if (held(member).member->record().view.id == mirror::ViewId{}) return;
+  replace_clients();
   for (unsigned i = 0; i < options.members; ++i) clients_.back()->cut[i] = i == member ? 0 : 1;
   while (!clients_.back()->group.live()) {
     step(false);

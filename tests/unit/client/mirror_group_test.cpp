@@ -861,6 +861,31 @@ TEST_CASE("mirror group: nobody attaches below a forced history that is not ther
   CHECK(mirror::history_of(world.host.newest(Order::view, 2).view.id.term) == 2);
 }
 
+TEST_CASE("mirror group: beside a forced member, a disk that lost its place is not overwritten") {
+  Known world;
+  const mirror::Claimed displaced = World::of_disk(1, 99, {{1, 0}, 0});
+  world.answer_claim(0, World::of_disk(0));
+  world.answer_claim(1, displaced);
+  REQUIRE(world.group.record(1).displaced);
+  REQUIRE(world.group.force(0));
+  world.answer(Order::view, 0);
+  REQUIRE(world.group.in_step() == 0b001);
+  world.answer_claim(1, displaced);
+  CHECK(world.group.displaced(1));
+  CHECK(world.group.progress(1).standing == mirror::Group::Standing::waiting);
+  world.answer_claim(2, World::of_disk(2));
+  CHECK(world.group.progress(2).standing == mirror::Group::Standing::resync);
+}
+
+TEST_CASE("mirror group: a disk that has nothing of the mirror cannot be forced") {
+  Known world;
+  world.answer_claim(0, World::of_disk(0));
+  world.group.link_up(1, true);
+  world.answer_claim(1, World::unknown());
+  CHECK_FALSE(world.group.force(1));
+  CHECK(world.group.force(0));
+}
+
 TEST_CASE("mirror group: a copy for a member does not land on the disk that came in its place") {
   World world;
   world.attach();

@@ -334,8 +334,9 @@ TEST_CASE("mirror status: it says who is there, and which record stands against 
   CHECK(why_not_used(a, status) == "is there, and its record has in step a:1 and b:1");
   CHECK(text.find("go on with a:1 by `rnbd-ctl SOCKET mirror force a:1`") != std::string::npos);
   b.record = {.told = true, .displaced = true, .older = true, .set = 3};
-  CHECK(why_not_attached(status).find("the disk that has the place of b:1 may have newer data") !=
+  CHECK(why_not_attached(status).find("; name the servers as `mirror add` has printed them") !=
         std::string::npos);
+  CHECK(why_not_attached(status).find("mirror force") == std::string::npos);
   b.record = {.told = true, .set_back = true, .older = true, .set = 3};
   CHECK(why_not_attached(status).find("b:1 (is there, and was set back") != std::string::npos);
   CHECK(why_not_attached(status).find("the later state of b:1 may have newer data than a:1") !=
@@ -348,6 +349,32 @@ TEST_CASE("mirror status: it says who is there, and which record stands against 
   CHECK(why_not_attached(status).find("mirror force") == std::string::npos);
   CHECK(why_not_attached(status).find("its record is an older one: it has in step a:1 and b:1") !=
         std::string::npos);
+}
+
+TEST_CASE("mirror status: who forces a member is told what its record says, and what is lost") {
+  using Standing = Membership::Standing;
+  MirrorStatus status;
+  for (const char* server : {"a:1", "b:1", "c:1"})
+    status.members.push_back({.server = server, .progress = {Standing::waiting, 0}});
+  Membership::Record &a = status.members[0].record, &b = status.members[1].record;
+  const auto says = [&](unsigned member, const std::string& text) {
+    return dangers_of_forcing(member, status).find(text) != std::string::npos;
+  };
+  CHECK(says(0, "WARNING: a:1 may lack writes"));
+  CHECK(says(0, "nothing is known of its record yet"));
+  CHECK(says(0, "b:1 and c:1 get a full copy"));
+  a = {.told = true, .set = 3};
+  CHECK(says(0, "its record has in step a:1 and b:1"));
+  b = {.told = true, .older = true, .set = 3};
+  CHECK(says(1, "its record is an older one than that of a:1"));
+  CHECK(says(1, "a:1 and c:1 get a full copy"));
+  b = {.told = true, .set_back = true, .older = true, .set = 3};
+  CHECK(says(1, "it was set back to an earlier state"));
+  b = {.told = true, .displaced = true, .older = true, .set = 3};
+  CHECK(says(1, "another disk has had its place in this mirror since"));
+  CHECK(says(1, "name the servers as `mirror add` has printed them"));
+  CHECK(says(0, "c:1 gets a full copy"));
+  CHECK(says(0, "nothing is copied to b:1"));
 }
 
 TEST_CASE("mirror status: each member that is not used has a reason") {
