@@ -152,10 +152,12 @@ bool Membership::enough(MemberSet kept, const std::vector<MemberSet>& bases) con
   });
 }
 
-/// Another disk than the one that the newest view has with this number.
+/// Another disk than the one that the newest view has with this number. Where no record names one,
+/// as before disks had an identity, it is one that has not come as far.
 bool Membership::is_stranger(unsigned member) const {
-  const std::uint64_t holder = pedigree_[member].disk;
-  return holder != 0 && holder != members_[member].claimed.disk;
+  const Holder& holder = pedigree_[member];
+  const Claimed& claimed = members_[member].claimed;
+  return holder.disk != 0 ? holder.disk != claimed.disk : claimed.age() < holder.age;
 }
 
 bool Membership::is_set_back(unsigned member) const {
@@ -173,7 +175,7 @@ bool Membership::was_in_view(unsigned number) const {
 }
 
 /// From the records with the newest view. An older record may tell of a member what it was before
-/// it was set back and got a full copy.
+/// it was set back and got a full copy. All members of the confirmed view have recorded it.
 void Membership::learn_pedigree(const ViewId& newest) {
   pedigree_.assign(options_.members, {});
   for (const Member& member : members_) {
@@ -184,6 +186,8 @@ void Membership::learn_pedigree(const ViewId& newest) {
       pedigree_[k].age = std::max(pedigree_[k].age, told[k].age);
     }
   }
+  for (unsigned k = 0; k < options_.members; ++k)
+    if (pedigree_[k].disk == 0 && has(confirmed_.set, k)) pedigree_[k].age = {confirmed_.id, 0};
 }
 
 std::optional<Attachment> Membership::attachment(bool hurry) {

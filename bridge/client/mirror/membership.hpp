@@ -164,8 +164,10 @@ class Membership {
   /// It is the right disk, with a record that has been newer.
   bool is_set_back(unsigned member) const;
   /// The regions that others know it to lack are not all: its record is older than it was, or it
-  /// gets the place of another disk.
-  bool lacks_all(unsigned member) const { return is_stranger(member) || is_set_back(member); }
+  /// gets the place of another disk, or may do so, as no view knows which disk that was.
+  bool lacks_all(unsigned member) const {
+    return pedigree_[member].disk == 0 || is_stranger(member) || is_set_back(member);
+  }
   /// While the group attaches: an operator has forced a decision that no server here has recorded.
   bool lacks_history() const {
     return phase_ == Phase::attaching && newest_ != ViewId{} &&

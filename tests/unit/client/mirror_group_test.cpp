@@ -73,8 +73,14 @@ struct World {
     answer.maps.dirty.assign(3, mirror::RegionMap{4});
     return answer;
   }
-  void answer_claim(unsigned member, const mirror::Claimed& claimed) {
-    group.answer({.tag = host.newest(Order::claim, member).tag, .error = 0, .claimed = claimed});
+  /// One that was in a view has disk 10 + `member`, and knows all three, unless it says something
+  /// else.
+  void answer_claim(unsigned member, mirror::Claimed claimed) {
+    if (claimed.disk == 0 && claimed.view.id != mirror::ViewId{}) {
+      claimed.disk = 10 + member;
+      for (unsigned k = 0; k < 3; ++k) claimed.pedigree.push_back({10 + k, {}});
+    }
+    group.answer({.tag = host.newest(Order::claim, member).tag, .claimed = claimed});
   }
   void answer(Order order, unsigned member, int error = 0) {
     group.answer({.tag = host.newest(order, member).tag, .error = error});
@@ -90,6 +96,10 @@ struct World {
     return answer;
   }
   static constexpr mirror::Age kAge{{1, 1}, 5};
+  /// Of a lost member that has come as far as its newest view in force.
+  mirror::Claimed as_it_was(unsigned member) const {
+    return of_disk(member, 0, {host.newest(Order::confirm, member).view.id, 0});
+  }
   /// Of a member that no view knows.
   static mirror::Claimed unknown() {
     mirror::Claimed answer = claimed(true, {0, 1, 2, 3});
@@ -172,11 +182,7 @@ struct Returning : World {
   explicit Returning(bool pulls) {
     group.link_up(0, false);
     group.link_up(1, false);
-    for (unsigned i = 0; i < 2; ++i) {
-      auto claim = claimed(false, {});
-      claim.disk = 10 + i;
-      answer_claim(i, claim);
-    }
+    for (unsigned i = 0; i < 2; ++i) answer_claim(i, claimed(false, {}));
     group.hurry();
     for (unsigned i = 0; i < 2; ++i) answer(Order::view, i);
     REQUIRE(group.live());
@@ -511,13 +517,13 @@ TEST_CASE("mirror group: what a member lacks is asked anew when those who were a
   }
   REQUIRE(world.group.in_step() == 0b001);
   world.group.link_up(1, false);
-  world.answer_claim(1, World::claimed(false, {}));
+  world.answer_claim(1, world.as_it_was(1));
   world.answer_maps(0);
   world.answer(Order::flush, 1);
   world.answer_maps(0);
   REQUIRE(world.host.newest(Order::view, 1).view.set == 0b011);
   world.group.link_up(2, false);
-  world.answer_claim(2, World::claimed(false, {}));
+  world.answer_claim(2, world.as_it_was(2));
   REQUIRE(world.host.count(Order::maps, 0) == 3);
   for (unsigned i = 0; i < 2; ++i) world.answer(Order::view, i);
   world.group.link_down(0);
@@ -786,9 +792,45 @@ TEST_CASE("mirror group: a lost member that comes back as it was gets what it la
   world.attach();
   world.lose(1);
   world.group.link_up(1, false);
-  world.answer_claim(1, World::of_disk(1, 11, {world.host.newest(Order::confirm, 1).view.id, 0}));
+  world.answer_claim(1, world.as_it_was(1));
   CHECK(world.group.progress(1).standing == mirror::Group::Standing::resync);
   CHECK(world.group.progress(1).left == 0);
+}
+
+/// Its record was written by a version that knew no disks, and has got an identity since.
+mirror::Claimed of_version_1(unsigned member, const mirror::View& view) {
+  mirror::Claimed answer = World::claimed(false, {});
+  answer.disk = 10 + member;
+  answer.view = answer.confirmed = view;
+  answer.pedigree.assign(3, {});
+  return answer;
+}
+
+TEST_CASE("mirror group: where no record names a disk, one that missed a view in force is none") {
+  const mirror::View present{{2, 1}, 0b111};
+  Known world;
+  world.answer_claim(0, of_version_1(0, present));
+  world.answer_claim(1, of_version_1(1, {{1, 1}, 0b111}));
+  world.answer_claim(2, of_version_1(2, present));
+  CHECK(world.group.record(1).displaced);
+  CHECK(world.host.newest(Order::view, 0).view.set == 0b101);
+  world.answer(Order::view, 0);
+  world.answer(Order::view, 2);
+  world.answer_claim(1, of_version_1(1, {{1, 1}, 0b111}));
+  CHECK(world.group.progress(1).standing == mirror::Group::Standing::waiting);
+}
+
+TEST_CASE("mirror group: where no record names a disk, the one that comes back gets a full copy") {
+  Known world;
+  world.answer_claim(0, of_version_1(0, {{2, 1}, 0b101}));
+  world.answer_claim(1, of_version_1(1, {{1, 1}, 0b111}));
+  world.answer_claim(2, of_version_1(2, {{2, 1}, 0b101}));
+  world.answer(Order::view, 0);
+  world.answer(Order::view, 2);
+  REQUIRE(world.group.in_step() == 0b101);
+  world.answer_claim(1, of_version_1(1, {{1, 1}, 0b111}));
+  CHECK(world.group.progress(1).standing == mirror::Group::Standing::resync);
+  CHECK(world.group.progress(1).left == 4);
 }
 
 TEST_CASE("mirror group: a member in step that is claimed anew was not set back") {

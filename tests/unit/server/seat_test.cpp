@@ -4,7 +4,9 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <boost/crc.hpp>
 #include <cerrno>
+#include <cstring>
 #include <map>
 
 #include "bridge/server/mirror/member_device.hpp"
@@ -245,21 +247,42 @@ TEST_CASE("seat: a COOL is counted in its view, and so is how far all members ha
   CHECK(world.state().record.beat == 0);  // another view is meant
 }
 
-TEST_CASE("seat: a record of before disks had an identity gets one with the next claim") {
+/// The head of a record of version 1, with sequence 8: its bytes up to 248 are those of now.
+void make_version_1(std::vector<std::byte>& image) {
+  constexpr std::size_t kHead = 4096, kCrc = 8, kVersion = 12, kEnd = 248;
+  std::fill_n(image.begin() + kCrc, 4, std::byte{});
+  image[kVersion] = std::byte{1};
+  std::fill(image.begin() + kEnd, image.begin() + kHead, std::byte{});
+  boost::crc_optimal<32, 0x1EDC6F41, 0xFFFFFFFF, 0xFFFFFFFF, true, true> crc;
+  crc.process_bytes(image.data(), kHead);
+  const rtrs::wire::le32 sum = crc.checksum();
+  std::memcpy(image.data() + kCrc, &sum, sizeof(sum));
+}
+
+TEST_CASE(
+    "seat: a record of version 1 is read, and its disk gets an identity with the next claim") {
   World world;
   const auto session = world.claim(5);
   REQUIRE(world.view(session, kAll, kAll) == 0);
-  REQUIRE(world.keep() == 0);
+  REQUIRE(world.seat->write(session, 3, 3) == 0);
   mirror::MemberState old = world.state();
-  old.record.disk = 0;
-  old.record.pedigree.clear();
   world.store->image = mirror::whole_image(old, 8);
+  make_version_1(world.store->image);
   world.seat = world.start();
-  const std::uint64_t disk = world.state().record.disk;
-  CHECK(disk != 0);
+  const mirror::MemberRecord record = world.state().record;
+  CHECK(record.view.id == kAll.id);
+  CHECK(record.view.set == kAll.set);
+  CHECK(record.promised == 5);
+  CHECK(record.maps.active.contains(3));
+  CHECK(record.disk != 0);
+  CHECK(record.disk != old.record.disk);
+  CHECK(record.beat == 0);
+  CHECK(std::ranges::all_of(record.pedigree, [](const mirror::Holder& holder) {
+    return holder.disk == 0 && holder.age == mirror::Age{};
+  }));
   REQUIRE(world.claim(6) != 0);
   world.seat = world.start();
-  CHECK(world.state().record.disk == disk);
+  CHECK(world.state().record.disk == record.disk);
 }
 
 TEST_CASE("seat: a write to a cold region is recorded once, for absent members too") {
