@@ -37,7 +37,6 @@ bool Activity::cleared(unsigned member) {
 }
 
 bool Activity::lost(unsigned member) {
-  if (!has(waits_for_, member)) return false;
   // An order under way elsewhere must not overtake newer changes, so that step comes to its end.
   if (step_ == Step::clearing) return cleared(member);
   step_ = Step::idle;

@@ -30,7 +30,7 @@ void Group::lose(unsigned member, bool drop) {
   const bool was_joining = members_[member].stage >= Stage::emptying;
   members_.forget(member);
   operations_.forget(member);
-  const bool has_cooled = activity_.lost(member);
+  const bool has_cooled = has(in_step(), member) && activity_.lost(member);
   if (drop) host_.drop(member);
   if (members_.phase() == Phase::attaching) {
     if (was_claimed) restart();

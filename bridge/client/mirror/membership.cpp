@@ -385,7 +385,7 @@ void Membership::post_beat(unsigned member) {
 }
 
 bool Membership::counted(unsigned member, std::uint32_t beat) {
-  if (beat != beat_.beat) return false;
+  if (pending_.active || beat_.view != confirmed_.id || beat != beat_.beat) return false;
   pedigree_[member].age = std::max(pedigree_[member].age, beat_);
   return true;
 }

@@ -221,7 +221,7 @@ class Membership {
   std::uint32_t next_beat();
   std::uint32_t beat() const { return beat_.beat; }
   void post_beat(unsigned member);
-  /// False: it belongs to an earlier attempt.
+  /// False: it belongs to an earlier attempt, or to a view that another one is to replace.
   bool counted(unsigned member, std::uint32_t beat);
   /// All have counted, or have recorded a newer view, which tells the same.
   void post_cool(unsigned member, const RegionMap& regions);

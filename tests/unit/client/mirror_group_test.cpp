@@ -848,6 +848,27 @@ TEST_CASE("mirror group: a member in step that is claimed anew was not set back"
   CHECK_FALSE(world.group.is_set_back(0));
 }
 
+TEST_CASE(
+    "mirror group: when a member is lost, no region leaves the logs with the beat of before") {
+  Known world;
+  world.attach();
+  world.group.submit(mirror::Group::Kind::write, 1, {0, 8});
+  for (unsigned i = 0; i < 3; ++i) world.answer(Order::write, i);
+  world.group.cool();
+  for (unsigned i = 0; i < 3; ++i) world.answer(Order::flush, i);
+  world.answer(Order::beat, 0);
+  const mirror::Age counted = world.host.newest(Order::beat, 0).age;
+  world.group.link_down(0);
+  CHECK(world.host.newest(Order::view, 1).pedigree[0].age == counted);
+  for (unsigned i = 1; i < 3; ++i) world.answer(Order::beat, i);
+  CHECK_FALSE(world.host.has(Order::cool));
+  for (unsigned i = 1; i < 3; ++i) world.answer(Order::view, i);
+  world.group.cool();
+  for (unsigned i = 1; i < 3; ++i) world.answer(Order::flush, i);
+  for (unsigned i = 1; i < 3; ++i) world.answer(Order::beat, i);
+  CHECK(world.host.newest(Order::cool, 1).age.view == world.host.newest(Order::view, 1).view.id);
+}
+
 TEST_CASE("mirror group: the disk of a view that never was in force keeps the place in the next") {
   Known world;
   world.attach();

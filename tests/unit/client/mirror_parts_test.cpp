@@ -89,6 +89,11 @@ TEST_CASE("activity: a lost member ends the flush, but not the way out of the lo
 
   REQUIRE(activity.begin(of({}), kBoth));
   CHECK_FALSE(activity.flushed(0));
+  CHECK_FALSE(activity.lost(0));  // also if it has flushed
+  CHECK_FALSE(activity.flushed(1));
+
+  REQUIRE(activity.begin(of({}), kBoth));
+  CHECK_FALSE(activity.flushed(0));
   REQUIRE(activity.flushed(1));
   activity.clear(kBoth);
   CHECK_FALSE(activity.lost(0));
