@@ -673,6 +673,29 @@ one_of_quorum_dead() {
 it_plugin "of two that must both be there, one dies, and an operator has the other go on" \
   one_of_quorum_dead
 
+# A server that stands still records nothing.
+forced_unrecorded() {
+  local b
+  start_members a b
+  b=127.0.0.1:${member_port[b]}
+  face_of_mirror "control=$PWD/control"
+  nbdsh <<<'h.pwrite(b"x" * 65536, 0, nbd.CMD_FLAG_FUA)'
+  eventually 20 all_in_step
+  stop nbdkit 10
+  kill_hard a
+  face_of_mirror "control=$PWD/control" connect-timeout=120s
+  spawn user nbdinfo "$uri"
+  eventually 20 waits 1
+  freeze b
+  status_of 1 "${ctl_command[@]}" "$PWD/control" mirror force "$b" --force
+  says said "$b has not recorded it yet"
+  thaw b
+  eventually 60 forced_at_last "$b"
+  wait_end user 20 || fail "the user still waits"
+}
+forced_at_last() { attached || "${ctl_command[@]}" "$PWD/control" mirror force "$1" --force; }
+it_plugin "an operator's decision that no server has recorded is not taken for one" forced_unrecorded
+
 refused() {
   start_members a b
   face_of_mirror "control=$PWD/control"

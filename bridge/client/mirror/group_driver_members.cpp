@@ -206,7 +206,7 @@ void GroupDriver::end_for_good() {
   const std::string why =
       forced_elsewhere_
           ? "an operator has had another client go on with other servers (mirror force); what was "
-            "written here since then is not there; connect anew"
+            "written here since then may not be there; connect anew"
           : "another client has taken the mirror over and may have written; connect anew";
   if (state_.die(why)) report_.say(rtrs::LogLevel::error, why);
 }

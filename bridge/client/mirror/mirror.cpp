@@ -6,6 +6,12 @@
 #include <utility>
 
 namespace rnbd::mirror {
+namespace {
+
+/// The wait for the answer to an operator's order.
+constexpr std::chrono::seconds kOrderPatience{5};
+
+}  // namespace
 
 Mirror::Mirror(const ClientConfig& config, rtrs::Log log)
     : config_{config},
@@ -98,18 +104,24 @@ MirrorStatus Mirror::status() const {
 
 /// Has the thread answer a question.
 Mirror::Done Mirror::ask(const std::function<Done()>& question) {
-  constexpr std::chrono::seconds kPatience{5};
   begin();
   const auto task = std::make_shared<std::packaged_task<Done()>>(question);
   auto answer = task->get_future();
   post([task] { (*task)(); });
-  if (answer.wait_for(kPatience) == std::future_status::ready) return answer.get();
+  if (answer.wait_for(kOrderPatience) == std::future_status::ready) return answer.get();
   return tl::unexpected(
       Failure{ETIMEDOUT, "the mirror is busy; look at its status, and try again"});
 }
 
+/// It is decided when the server has recorded it.
 Mirror::Done Mirror::force(const std::string& server, bool sure, bool split) {
-  return ask([this, server, sure, split] { return driver_.force(server, sure, split); });
+  auto begun = ask([this, server, sure, split] { return driver_.force(server, sure, split); });
+  if (!begun) return begun;
+  const auto until = MirrorState::Clock::now() + kOrderPatience;
+  if (state_.wait(until, {}) == MirrorState::Wait::live) return {};
+  return tl::unexpected(Failure{
+      ETIMEDOUT, server + " has not recorded it yet, and it counts only when it has: see its log, "
+                          "and `mirror status`"});
 }
 
 Mirror::Done Mirror::discard(const std::string& server) {

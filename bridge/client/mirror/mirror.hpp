@@ -61,10 +61,12 @@ class Mirror final : public LaneSource, public std::enable_shared_from_this<Mirr
   // ETIMEDOUT if the mirror's thread is busy for 5 s.
 
   /// While too few members are there, goes on with the content of this one. Newer writes on other
-  /// members are lost. `split`: also if another client uses those.
+  /// members are lost. `split`: also if another client uses those. Returns when the member has
+  /// recorded it, so that the mirror is attached.
   ///
   /// Errors: ENOENT, EALREADY (it is attached), EPERM (not `sure`; the text has the consequences),
-  ///         EBUSY (not `split`, and another client writes to others), ENXIO (unusable now).
+  ///         EBUSY (not `split`, and another client writes to others), ENXIO (unusable now),
+  ///         EINVAL (its disk is new), ETIMEDOUT (not recorded within 5 s, and perhaps later).
   tl::expected<void, Failure> force(const std::string& server, bool sure, bool split);
   /// Goes on without this member, and does not try to connect to it any more.
   ///
