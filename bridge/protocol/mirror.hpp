@@ -59,6 +59,12 @@ using Pedigree = std::vector<Holder>;
 
 /// The upper half of a term counts decisions that operators have forced. Each begins a history.
 inline std::uint64_t history_of(std::uint64_t term) { return term >> 32; }
+/// False: it counts more forced decisions than anybody may have missed who knows the term `known`.
+/// Terms must not run out.
+inline bool is_near(std::uint64_t term, std::uint64_t known) {
+  constexpr std::uint64_t kMostForced = 256;
+  return history_of(term) <= history_of(known) + kMostForced;
+}
 
 enum class Degraded : std::uint8_t {
   allow,   ///< of two members one may go on alone

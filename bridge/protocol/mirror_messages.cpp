@@ -36,6 +36,14 @@ Result<std::vector<MirrorRun>> take_runs(ConstBytes bytes, std::size_t count) {
   return runs;
 }
 
+/// A member has promised the terms of all views that it knows of, and every record has a disk.
+bool is_possible(const mirror::Claimed& claimed) {
+  const auto knows = [&](const mirror::ViewId& view) { return view.term <= claimed.promised; };
+  return claimed.disk != 0 && knows(claimed.view.id) && knows(claimed.confirmed.id) &&
+         std::ranges::all_of(claimed.pedigree,
+                             [&](const mirror::Holder& holder) { return knows(holder.age.view); });
+}
+
 }  // namespace
 
 unsigned region_shift_of(std::uint64_t size) {
@@ -141,6 +149,7 @@ Result<mirror::Claimed> decode_claimed(ConstBytes bytes) {
   answer.disk = message->disk;
   answer.beat = message->beat;
   answer.pedigree = decode_pedigree(message->pedigree, message->members);
+  if (!is_possible(answer)) return tl::unexpected(DecodeError::bad_value);
   return answer;
 }
 

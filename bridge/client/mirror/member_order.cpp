@@ -233,8 +233,14 @@ void MemberOrder::claimed(rtrs::ClientLane& lane, int error) {
   const auto response = wire::decode<wire::MirrorClaimResponse>(data_, wire::kMirrorClaimResponse);
   auto claimed = wire::decode_claimed(data_);
   if (!response || !claimed) return fail("its answer to a CLAIM makes no sense");
-  answer_.claimed.promised = claimed->promised;
-  if ((response->flags & wire::kMirrorRefused) != 0) return finish(ESTALE);
+  if (!is_near(claimed->promised, command_.term))
+    return fail(
+        "it has promised a term that is out of reach, as if operators had forced hundreds of "
+        "decisions; its record is damaged, or another program has claimed it");
+  if ((response->flags & wire::kMirrorRefused) != 0) {
+    answer_.claimed.promised = claimed->promised;
+    return finish(ESTALE);
+  }
   if (auto wrong = judge(*response); !wrong.empty()) return fail(std::move(wrong));
   answer_.claimed = *std::move(claimed);
   ask_regions(lane);

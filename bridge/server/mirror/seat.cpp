@@ -125,11 +125,8 @@ void Seat::end_claim() {
   next->services->later(next->reactor, std::move(next->then));
 }
 
-/// The upper half of a term counts decisions that operators have forced.
 bool Seat::too_far(std::uint64_t term) const {
-  constexpr std::uint64_t kMostForced = 256;  ///< that a member may have missed
-  const std::uint64_t promised = member_ ? member_->record().promised : 0;
-  return (term >> 32) > (promised >> 32) + kMostForced;
+  return !is_near(term, member_ ? member_->record().promised : 0);
 }
 
 int Seat::misfit(const wire::MirrorClaim& claim) const {

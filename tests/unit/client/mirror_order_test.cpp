@@ -46,6 +46,7 @@ struct World {
   World() {
     handle.id = 7;
     claimed.lost_power = true;
+    claimed.disk = 8;
     claimed.maps.active = every(2);
     claimed.maps.dirty = {every(3), RegionMap{kRegions}, every(500)};
     response = wire::encode_claimed(claimed, 1, 3);
@@ -134,6 +135,24 @@ TEST_CASE("mirror order: an answer of another group or place is refused with the
   CHECK(complaint([](auto& r) { r.region_shift = 21; }).find("2^21") != std::string::npos);
   CHECK(complaint([](auto& r) { r.members = 200; }).find("no sense") != std::string::npos);
   CHECK(complaint([](auto& r) { r.view.set = 0; }).find("no sense") != std::string::npos);
+}
+
+TEST_CASE("mirror order: a term that is far ahead, and a record that cannot be, are not believed") {
+  World world;
+  SUBCASE("promised") { world.response.promised = std::uint64_t{257} << 32; }
+  SUBCASE("promised, to refuse the claim") {
+    world.response.promised = ~std::uint64_t{0};
+    world.response.flags |= wire::kMirrorRefused;
+  }
+  SUBCASE("view") { world.response.view.term = 6; }
+  SUBCASE("confirmed view") { world.response.confirmed.term = 6; }
+  SUBCASE("pedigree") { world.response.pedigree[2].term = 6; }
+  SUBCASE("no disk") { world.response.disk = 0; }
+  MemberOrder order{World::command(Order::claim), world.shape, world.handle, kRoom};
+  world.run(order);
+  CHECK(order.error() == EPROTO);
+  CHECK_FALSE(order.complaint().empty());
+  CHECK(order.answer().claimed.promised == 6);  // the next term, and no further
 }
 
 TEST_CASE("mirror order: what a server refuses is told with the remedy") {
