@@ -1037,7 +1037,7 @@ forced_beside() {
   eventually 30 waits 1
   eventually 30 used 0
   status_of 1 "${ctl_command[@]}" "$PWD/control" mirror force "$b" --force
-  says said "another client uses the mirror: it writes to $a"
+  says said "another client uses the mirror, or may use it: $a has said that one writes to it, or"
   mirror_order force "$b" --force --split
   wait_end user 30 || fail "the user still waits"
   ((status == 0)) || fail "the user: $(cat user.log)"
@@ -1054,6 +1054,45 @@ all_in_step_of() {
     jq '[.members[] | select(.state == "in step")] | length') == 2))
 }
 it "a client that was cut off ends when it meets a server that an operator has forced" forced_beside
+
+# Where c was, a server says that another client writes to its disk. It is discarded, and then two of
+# three are gone.
+discarded_in_use() {
+  local a c
+  start_members a b c
+  a=127.0.0.1:${member_port[a]}
+  start_forward 127.0.0.1
+  c=127.0.0.1:$forward_port
+  mirror="${mirror%,*},$c/disk0"
+  face_of_mirror "control=$PWD/control" connect-timeout=120s
+  nbdsh <<<'h.pwrite(b"x" * 65536, 0, nbd.CMD_FLAG_FUA)'
+  eventually 120 all_in_step
+  end_forward 127.0.0.1
+  spawn in_use /usr/bin/python3 -B -c '
+import errno, sys, time
+sys.path.insert(0, sys.argv[1])
+import hostile_peer
+server = hostile_peer.Server()
+server.features |= 1 << 18 | 1 << 20
+server.order(hostile_peer.OPEN, lambda request: request.reply(error=errno.EPERM), times=None)
+print(server.ports[0], flush=True)
+while True:
+    time.sleep(60)' "$source_dir/tests/integration"
+  wait_for_line in_use.out '[0-9]'
+  port=$(<in_use.out) start_forward 127.0.0.1 "$forward_port"
+  eventually 30 not_permitted 2
+  mirror_order discard "$c"
+  kill_hard b
+  kill_hard a
+  start_member a
+  eventually 30 waits 0
+  mirror_order force "$a" --force
+  attached || fail "it is not attached"
+  kill_hard in_use
+  end_forward 127.0.0.1
+}
+not_permitted() { [[ $(mirror_says ".members[$1].trouble") == *"Operation not permitted"* ]]; }
+it_plugin "a server that was discarded while another client used it forbids no decision" discarded_in_use
 
 save() {
   stop "$1"

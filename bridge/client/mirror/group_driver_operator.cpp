@@ -29,10 +29,10 @@ GroupDriver::Done GroupDriver::force(const std::string& server, bool sure, bool 
   if (!sure) return refuse(EPERM, dangers_of_forcing(*member, status));
   if (const std::string used = links_.used_beside(*member); !used.empty() && !split)
     return refuse(EBUSY,
-                  "another client uses the mirror: it writes to " + used +
-                      ". Stop it, and this one can go on with the same servers. With --force "
-                      "--split the disk goes on here regardless, and all that the other "
-                      "client writes is lost");
+                  "another client uses the mirror, or may use it: " + used +
+                      " has said that one writes to it, or has not answered yet. Stop that client, "
+                      "and this one can go on with the same servers. With --force --split the disk "
+                      "goes on here regardless, and all that the other client writes is lost");
   if (group_ == nullptr || !group_->force(*member))
     return refuse(ENXIO, "that server cannot be used now: " + why_not_attached(status));
   forced_ = true;

@@ -59,6 +59,7 @@ void MemberLink::let_go(std::unique_ptr<OpenMember> before) {
   const std::lock_guard lock{mutex_};
   if (before != nullptr) ended_.push_back(std::move(before));
   wanted_ = false;
+  used_ = false;
   changed_.notify_all();
 }
 
@@ -219,9 +220,10 @@ std::unique_ptr<OpenMember> MemberLink::connect() {
   return member;
 }
 
+/// Nobody asks any more who uses a server that is not wanted.
 void MemberLink::set_used(bool used) {
   const std::lock_guard lock{mutex_};
-  used_ = used;
+  used_ = used && wanted_;
 }
 
 /// "", or why it cannot be a member.

@@ -33,7 +33,8 @@ class MemberLinks {
   tl::expected<unsigned, rtrs::Failure> named(const std::string& server) const;
   /// Adds what the links know: the servers, their sessions, their troubles, and the mirror's URI.
   void complete(MirrorStatus& status) const;
-  /// The servers besides this one that another client writes to; "": none.
+  /// The servers besides this one that another client writes to, or may write to, as they have not
+  /// answered yet; "": none.
   std::string used_beside(unsigned member) const;
 
   /// A member's device, as another member finds it.
