@@ -144,7 +144,7 @@ namespace plants {
   X(overwrite_unasked, "the data on a disk that is new in the group are overwritten")             \
   X(rise_unclaimed, "a view is proposed to members that have not promised its term")              \
   X(error_of_all_kept, "what all members have refused counts as equal")                           \
-  X(no_seat, "any disk with the right number counts as the member")                               \
+  X(no_disk, "any disk with the right number counts as the member")                               \
   X(no_age, "a member that was set back to an earlier view counts as in step")                    \
   X(no_beat, "a member that was set back within its view counts as in step")                      \
   X(old_history, "a client goes on although an operator has forced another history")              \

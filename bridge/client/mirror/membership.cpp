@@ -168,10 +168,7 @@ bool Membership::is_set_back(unsigned member) const {
 
 bool Membership::was_in_view(unsigned number) const {
   const Claimed& claimed = members_[number].claimed;
-  if (claimed.view.id == ViewId{}) return false;
-  const bool named = number < claimed.pedigree.size() && claimed.disk != 0 &&
-                     claimed.pedigree[number].disk == claimed.disk;
-  return named || has(claimed.view.set, number);
+  return claimed.view.id != ViewId{} && has(claimed.view.set, number);
 }
 
 /// From the records with the newest view. An older record may tell of a member what it was before
@@ -205,7 +202,9 @@ std::optional<Attachment> Membership::attachment(bool hurry) {
   learn_pedigree(newest_);
   if (present == 0 || (size(present) < options_.members && !hurry)) return {};
   if (newest.id == ViewId{}) return first_view(present);
-  // A disk in the place of a member proves nothing about it: that may have gone on alone.
+  // A disk that answers is not always the member. Of `gone` members the newest state is lost, as
+  // the disk is a new one or was set back. `absent` are these, and those with another disk in their
+  // place. Nothing proves that such a member has not gone on alone.
   MemberSet gone = 0, absent = 0;
   for (unsigned i = 0; i < options_.members; ++i) {
     if (!has(present, i)) continue;

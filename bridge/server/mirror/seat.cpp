@@ -239,7 +239,9 @@ void Seat::note_regions(unsigned map, std::uint32_t first, std::uint32_t last) {
     changes_.first.insert({map, page});
 }
 
-/// Bits that a view sets are saved first. Bits that it or a COOL clears may follow later.
+/// Bits that a view sets are saved before the head. Bits that it or a COOL clears may follow it,
+/// and come before it only in a page that has both. That is safe: what they are about was copied or
+/// flushed before the order came.
 void Seat::note_maps(const Maps& before) {
   const MemberRecord& record = member_->record();
   for (unsigned map = 0; map < maps_of(about_.shape); ++map) {
