@@ -22,7 +22,8 @@ void MirrorClient::send(const mirror::Command& command) {
   MirrorWorld::Message message{.client = number,
                                .link = linked[command.member],
                                .node = names[command.member],
-                               .command = command};
+                               .command = command,
+                               .told = world.ledger_.sent(number, command, names)};
   if (command.order == mirror::Order::write || command.order == mirror::Order::copy)
     message.data = command.operation < mirror::Group::kOwn
                        ? memory.at(command.operation)

@@ -10,12 +10,9 @@ namespace sim {
 
 /// The server that has the place of this member by the newest view, or was put there last.
 unsigned MirrorWorld::holder(unsigned member) const {
-  const mirror::Pedigree& pedigree = newest_record().pedigree;
-  for (unsigned i = 0; i < nodes_.size() && !pedigree.empty(); ++i) {
-    const MirrorNode& node = nodes_[i];
-    if (node.number == member && node.member->record().disk == pedigree[member].disk) return i;
-  }
-  return named_[member];
+  const unsigned holder = ledger_.holder(member);
+  const bool lives = holder != kNobody && ledger_.entry(holder).view.id != mirror::ViewId{};
+  return lives ? holder : named_[member];
 }
 
 std::vector<unsigned> MirrorWorld::holders() const {
@@ -60,7 +57,7 @@ void MirrorWorld::change_identity() {
 
 void MirrorWorld::save(unsigned member) {
   MirrorNode& node = held(member);
-  node.saved = {node.member->record(), node.cached, node.durable};
+  node.saved = {node.member->record(), node.cached, node.durable, ledger_.entry(holder(member))};
   say("node " + std::to_string(holder(member)) + " is saved");
 }
 
@@ -80,9 +77,10 @@ bool MirrorWorld::add_another(unsigned member) {
 /// It is not the only good one, and no client can attach without meeting one that knows that it was
 /// newer.
 bool MirrorWorld::may_set_back(unsigned member) const {
-  const MirrorNode& node = held(member);
+  const unsigned place = holder(member);
+  const std::optional<MirrorNode::Saved>& saved = nodes_[place].saved;
   const mirror::View newest = this->newest();
-  if (!node.saved || node.saved->record.disk != node.member->record().disk) return false;
+  if (!saved) return false;
   if (newest.id == mirror::ViewId{} || !is_settled() || !is_spared(member)) return false;
   if (mirror::has(newest.set, member) && !may_lose_power()) return false;
   // Its record says nothing of copies, until the view that they lead to.
@@ -90,12 +88,12 @@ bool MirrorWorld::may_set_back(unsigned member) const {
     return client->group.progress(member).standing == mirror::Group::Standing::resync;
   };
   if (std::ranges::any_of(clients_, copies)) return false;
-  const mirror::Age saved{node.saved->record.view.id, node.saved->record.beat};
   mirror::MemberSet knowing = 0;
   for (unsigned i = 0; i < options.members; ++i) {
-    if (i == member || held(i).member->record().pedigree.empty()) continue;
-    const mirror::Holder& known = held(i).member->record().pedigree[member];
-    const bool knows_age = known.disk == node.saved->record.disk && known.age > saved;
+    if (i == member) continue;
+    const Moments& known = ledger_.entry(holder(i)).known;
+    const auto moment = known.find(place);
+    const bool knows_age = moment != known.end() && moment->second > saved->entry.aged;
     const bool goes_on_without =
         mirror::has(mirror::without(newest.set, member), i) && !mirror::has(newest.set, member);
     if (knows_age || goes_on_without) knowing = mirror::with(knowing, i);
@@ -106,8 +104,7 @@ bool MirrorWorld::may_set_back(unsigned member) const {
     return mirror::size(met) < needed && mirror::size(set) >= needed + mirror::size(met);
   };
   for (unsigned i = 0; i < options.members; ++i) {
-    const mirror::View& view =
-        i == member ? node.saved->record.view : held(i).member->record().view;
+    const mirror::View& view = (i == member ? saved->entry : ledger_.entry(holder(i))).view;
     if (!mirror::has(knowing, i) && suffices(view.set)) return false;
   }
   return true;
@@ -125,7 +122,11 @@ void MirrorWorld::set_back(unsigned member) {
   if (boots) ++node.epoch;
   node.durable = boots ? node.saved->durable : node.saved->cached;
   node.cached = node.durable;
-  node.member = std::make_unique<mirror::Member>(node.saved->record, node.epoch);
+  // Before its first view it had no record.
+  const bool had_record = node.saved->entry.view.id != mirror::ViewId{};
+  node.member = std::make_unique<mirror::Member>(
+      had_record ? node.saved->record : first_record(member), node.epoch);
+  ledger_.entry(place) = node.saved->entry;
 }
 
 /// Clients that live are cut off from the member, and the one that an operator commands from all
@@ -160,12 +161,14 @@ void MirrorWorld::force_again() {
 /// had since, if that is lost.
 void MirrorWorld::free_strangers() {
   for (unsigned i = 0; i < options.members; ++i) {
-    const mirror::Pedigree& pedigree = newest_record().pedigree;
-    MirrorNode& node = held(i);
-    const mirror::MemberRecord& record = node.member->record();
-    if (node.elsewhere || pedigree.empty() || pedigree[i].disk == 0) continue;
-    if (record.view.id == mirror::ViewId{} || pedigree[i].disk == record.disk) continue;
-    stop(holder(i), true);
+    const unsigned place = holder(i);
+    const unsigned rightful = ledger_.holder(i);
+    MirrorNode& node = nodes_[place];
+    if (node.elsewhere || rightful == kNobody || rightful == place) continue;
+    if (ledger_.entry(place).view.id == mirror::ViewId{}) continue;
+    stop(place, true);
+    node.saved.reset();
+    ledger_.forget(place);
     node.member = std::make_unique<mirror::Member>(first_record(i), node.epoch);
     node.up = true;
   }

@@ -69,33 +69,16 @@ bool MirrorWorld::is_settled() const {
     return message.command.order == mirror::Order::view;
   });
   if (recording) return false;
-  const mirror::View newest = this->newest();
-  for (unsigned i = 0; i < options.members; ++i)
-    if (mirror::has(newest.set, i) && held(i).member->record().view.id != newest.id) return false;
-  return true;
+  return ledger_.settled();
 }
 
 /// Only while another member in step has everything: the rest nobody could bring back.
 bool MirrorWorld::may_lose_power() const {
   if (!is_settled()) return false;
-  const mirror::View newest = this->newest();
-  for (unsigned i = 0; i < options.members; ++i) {
-    const MirrorNode& node = held(i);
-    const mirror::MemberRecord& record = node.member->record();
-    if (!mirror::has(newest.set, i)) continue;
-    if (node.member->claimed().lost_power) return false;
-    if (record.whole_epoch != node.epoch && record.view.id != mirror::ViewId{}) return false;
-  }
-  return mirror::size(newest.set) > 1;
-}
-
-const mirror::MemberRecord& MirrorWorld::newest_record() const {
-  const MirrorNode* newest = &nodes_.front();
-  for (const MirrorNode& node : nodes_) {
-    if (node.elsewhere) continue;
-    if (node.member->record().view.id >= newest->member->record().view.id) newest = &node;
-  }
-  return newest->member->record();
+  for (unsigned i = 0; i < options.members; ++i)
+    if (mirror::has(newest().set, i) && ledger_.entry(holder(i)).epoch != held(i).epoch)
+      return false;
+  return mirror::size(newest().set) > 1;
 }
 
 /// The group comes back without an operator's word, as the others are enough, and safe.
@@ -104,11 +87,7 @@ bool MirrorWorld::may_replace(unsigned member) const {
 }
 
 bool MirrorWorld::is_spared(unsigned member) const {
-  mirror::View confirmed;
-  for (unsigned i = 0; i < options.members; ++i) {
-    const mirror::View& known = held(i).member->record().confirmed;
-    if (i != member && known.id >= confirmed.id) confirmed = known;
-  }
+  const mirror::View confirmed = ledger_.confirmed_without(holder(member));
   if (confirmed.id == mirror::ViewId{}) return false;
   const auto spares = [&](mirror::MemberSet set) {
     const unsigned needed = mirror::threshold(set, options.degraded);
@@ -129,6 +108,7 @@ void MirrorWorld::replace(unsigned member) {
   MirrorNode& node = nodes_[place];
   fill(node, rng.chance(mood_.foreign));
   node.saved.reset();
+  ledger_.forget(place);
   node.member = std::make_unique<mirror::Member>(first_record(member), node.epoch);
 }
 
@@ -144,6 +124,7 @@ void MirrorWorld::stop(unsigned place, bool power) {
   node.member = std::make_unique<mirror::Member>(
       record.view.id != mirror::ViewId{} ? record : first_record(node.number), node.epoch);
   node.up = false;
+  ledger_.lost(place);
   for (const auto& client : clients_)
     if (client->names[node.number] == place)
       client->broken[node.number] = client->linked[node.number] != 0 ? 1 : 0;
@@ -221,6 +202,7 @@ void MirrorWorld::rise_half_way() {
   const unsigned first = std::ranges::find_if(nodes_, knows)->number;
   replace_clients();
   net_.clear();
+  ledger_.all_lost();
   leave_out(first);
   if (rng.chance(700)) stop(holder(claimed), false);
   until([&] { return group().live(); });

@@ -49,6 +49,7 @@ MirrorWorld::MirrorWorld(std::uint64_t seed, bool trace)
   mood_.back = rng.chance(150);
   mood_.again = rng.chance(100);
   const bool is_new = rng.chance(400);
+  if (!is_new) ledger_.begin(options.members);
   for (unsigned i = 0; i < options.members; ++i) {
     nodes_.push_back(is_new ? new_node(i) : node_in_step(i));
     named_.push_back(i);
@@ -139,7 +140,21 @@ void MirrorWorld::run() {
   throw MirrorViolation("the group never becomes whole again");
 }
 
+/// Nothing overtakes the end of a session.
+MirrorLedger::Way MirrorWorld::way_of(const MirrorLedger::Debt& debt) const {
+  using Way = MirrorLedger::Way;
+  const MirrorClient& client = *clients_[debt.client];
+  const bool stands = client.linked[debt.member] == debt.link && client.broken[debt.member] == 0;
+  if (!stands) return Way::lost;
+  const bool under_way = std::ranges::any_of(net_, [&](const Message& message) {
+    return message.client == debt.client && message.link == debt.link && !message.is_answer &&
+           message.node == debt.place;
+  });
+  return under_way ? Way::under_way : Way::arrived;
+}
+
 void MirrorWorld::step(bool faults) {
+  ledger_.settle([this](const MirrorLedger::Debt& debt) { return way_of(debt); });
   const std::uint64_t chance = rng.below(1000);
   if (chance < 550 && !net_.empty()) return deliver();
   if (faults && rng.chance(mood_.fault)) return fault();
@@ -201,6 +216,9 @@ void MirrorWorld::execute(Message message) {
     }
   }
   message.answer.error = elsewhere ? EEXIST : carry_out(message);
+  if (message.answer.error == 0)
+    message.told =
+        ledger_.carried_out(message.node, command, message.told, nodes_[message.node].epoch);
   message.is_answer = true;
   if (trace_) {
     std::printf(
@@ -237,12 +255,12 @@ void MirrorWorld::must_not_destroy(const Message& message) const {
   if (begins && std::ranges::any_of(client.names, must_stay))
     throw MirrorViolation("a group begins beside a disk with data of others");
   if (changes && must_stay(message.node)) throw MirrorViolation("data of others are overwritten");
-  const mirror::MemberRecord& record = nodes_[message.node].member->record();
+  const std::vector<unsigned>& places = ledger_.entry(message.node).places;
   const bool late = client.astray || command.term < newest().id.term;
-  if (!changes || late || record.pedigree.empty()) return;
-  const std::uint64_t rightful = newest_record().pedigree[command.member].disk;
-  const bool was_member = record.pedigree[command.member].disk == record.disk;
-  if (was_member && rightful != 0 && rightful != record.disk)
+  if (!changes || late || places.empty()) return;
+  const unsigned rightful = ledger_.holder(command.member);
+  const bool was_member = places[command.member] == message.node;
+  if (was_member && rightful != kNobody && rightful != message.node)
     throw MirrorViolation("a disk that has lost its place in the group is overwritten");
 }
 
@@ -363,6 +381,11 @@ void MirrorWorld::receive(const Message& message) {
     client.copies[{operation, message.command.member}] = message.data;
   else if (message.command.order == mirror::Order::read && client.memory.contains(operation))
     client.memory[operation] = message.data;
+  if (message.answer.error == 0) {
+    const auto link = [&](unsigned i) { return client.broken[i] == 0 ? client.linked[i] : 0; };
+    ledger_.answered(message.client, message.node, message.command, message.told, client.names,
+                     link);
+  }
   const mirror::MemberSet before = client.group.in_step();
   client.answered(message.answer);
   if (client.group.in_step() == before) return;

@@ -14,11 +14,11 @@
 
 #include "bridge/client/mirror/group.hpp"
 #include "bridge/server/mirror/member.hpp"
+#include "tests/sim/mirror/mirror_ledger.hpp"
 #include "tests/sim/rng.hpp"
 
 namespace sim {
 
-namespace mirror = rnbd::mirror;
 using Values = std::vector<std::uint64_t>;                    ///< one for each sector
 inline constexpr std::uint64_t kNothing = ~std::uint64_t{0};  ///< content of an empty disk
 inline constexpr std::uint64_t kForeign = kNothing - 1;       ///< data of others
@@ -117,8 +117,8 @@ struct MirrorNode {
     mirror::MemberRecord record;
     Values cached;
     Values durable;
+    MirrorEntry entry;
   };
-  mirror::Age age() const { return member->claimed().age(); }
 
   unsigned number = 0;     ///< its place in the group
   bool elsewhere = false;  ///< it is a member of another group
@@ -156,6 +156,7 @@ class MirrorWorld {
     mirror::Command command{};
     mirror::Answer answer{};
     Values data{};
+    MirrorTidings told{};
   };
 
   /// How often things happen in this world, in thousandths.
@@ -222,8 +223,7 @@ class MirrorWorld {
   void must_not_destroy(const Message& message) const;
   bool may_replace(unsigned member) const;
   bool is_spared(unsigned member) const;
-  const mirror::MemberRecord& newest_record() const;
-  mirror::View newest() const { return newest_record().view; }
+  const mirror::View& newest() const { return ledger_.newest(); }
   unsigned holder(unsigned member) const;
   MirrorNode& held(unsigned member) { return nodes_[holder(member)]; }
   const MirrorNode& held(unsigned member) const { return nodes_[holder(member)]; }
@@ -239,6 +239,7 @@ class MirrorWorld {
   void force_again();
   void stop(unsigned node, bool power);
   bool is_settled() const;
+  MirrorLedger::Way way_of(const MirrorLedger::Debt& debt) const;
   bool may_lose_power() const;
   void leave_out(unsigned member);
   void new_client(std::vector<unsigned> names);
@@ -257,6 +258,7 @@ class MirrorWorld {
   bool forced_ = false;        ///< an operator has decided, which may happen once
   std::uint64_t history_ = 0;  ///< the newest one that an operator's decision began
   std::uint64_t next_disk_ = 1;
+  MirrorLedger ledger_;
   std::vector<unsigned> named_;  ///< the newest server of each member
   std::deque<MirrorNode> nodes_;
   std::vector<std::unique_ptr<MirrorClient>> clients_;
