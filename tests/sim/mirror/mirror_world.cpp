@@ -343,16 +343,23 @@ int MirrorWorld::carry_out(Message& message) {
   return error;
 }
 
-/// Disks without room take what they have room for, sector by sector.
+/// A disk without room refuses what needs some. Of the rest of such a write it takes any part, and
+/// other disks another one.
 int MirrorWorld::store(MirrorNode& node, mirror::Range range, const Values& data) {
-  for (auto sector = range.begin; sector < range.end; ++sector) {
+  const auto lacks_room = [&](std::uint64_t sector) {
     const std::uint64_t value = data[sector - range.begin];
-    const bool takes_room = node.cached[sector] == 0 || node.cached[sector] == kNothing;
-    if (node.full && takes_room && value != 0 && value != node.cached[sector]) return ENOSPC;
-    node.cached[sector] = value;
+    const bool is_hole = node.cached[sector] == 0 || node.cached[sector] == kNothing;
+    return node.full && is_hole && value != 0 && value != node.cached[sector];
+  };
+  bool refused = false;
+  for (auto sector = range.begin; sector < range.end; ++sector)
+    refused = refused || lacks_room(sector);
+  for (auto sector = range.begin; sector < range.end; ++sector) {
+    if (refused && (lacks_room(sector) || rng.chance(500))) continue;
+    node.cached[sector] = data[sector - range.begin];
     node.unreadable[sector] = 0;
   }
-  return 0;
+  return refused ? ENOSPC : 0;
 }
 
 /// The server that answers at the address of the source. That may be any, also the one that pulls.
