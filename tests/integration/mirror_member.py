@@ -244,6 +244,8 @@ def disks(port):
     expect(member.confirm(5, 1, 0b111), 0, "its confirmation")
     expect(member.cool(5, [], seq=1, beat=7), 0, "counting")
     expect(member.cool(5, [], seq=9, beat=9, known=9), 0, "counting in another view")
+    expect(member.cool(4, [], seq=1, beat=9), 0, "counting in a view of another client")
+    expect(member.cool(4, [(0, 8)], seq=1, beat=9), errno.ESTALE, "cooling by an older term")
     disk = member.disk
     puller = Member(port, b"puller", mode=RO)
     member.disk = disk ^ 1

@@ -81,7 +81,7 @@ void Group::answer(const Answer& answer) {
           mending_.member = kMaxMembers;
           return try_attach(true);
         }
-        return members_.ask(sent->member, Stage::inheriting);
+        return members_.count_joining(sent->member);
       }
       [[fallthrough]];
     case Order::write:

@@ -100,6 +100,7 @@ void Group::flushed_for_cooling(unsigned member, std::uint32_t beat) {
 }
 
 void Group::counted(unsigned member, std::uint32_t beat) {
+  if (members_[member].stage == Stage::flushing) return members_.ask(member, Stage::inheriting);
   if (!members_.counted(member, beat) || !activity_.flushed(member)) return;
   MemberSet clearing = 0;
   for (unsigned i = 0; i < options_.members; ++i) {

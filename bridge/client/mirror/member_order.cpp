@@ -169,7 +169,7 @@ void MemberOrder::send_cool(rtrs::ClientLane& lane) {
   data_ = wire::encode_regions(part, 0, room_);
   wire::MirrorCool message;
   message.header = wire::header_of(wire::kMirrorCool);
-  message.term = command_.term;
+  message.term = command_.age.view.term;
   message.seq = command_.age.view.seq;
   message.beat = command_.age.beat;
   message.known = clears ? command_.age.beat : 0;

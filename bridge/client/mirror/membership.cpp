@@ -101,6 +101,7 @@ void Membership::post(unsigned member, Order order, SentCommand about, Command c
 }
 
 void Membership::introduce(unsigned member) {
+  members_[member].claimed.view = confirmed_;  // as its record says from then on
   Command order;
   order.view = order.confirmed = confirmed_;
   order.pedigree = pedigree_;
@@ -387,6 +388,15 @@ bool Membership::counted(unsigned member, std::uint32_t beat) {
   if (pending_.active || beat_.view != confirmed_.id || beat != beat_.beat) return false;
   pedigree_[member].age = std::max(pedigree_[member].age, beat_);
   return true;
+}
+
+/// No other number is that of an earlier attempt: a client knows all that it has given.
+void Membership::count_joining(unsigned number) {
+  Claimed& claimed = members_[number].claimed;
+  claimed.beat = beat_.beat = std::max(beat_.beat, claimed.beat) + 1;
+  Command order;
+  order.age = claimed.age();
+  post(number, Order::beat, {.beat = claimed.beat}, std::move(order));
 }
 
 void Membership::post_cool(unsigned member, const RegionMap& regions) {

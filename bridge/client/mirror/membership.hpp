@@ -223,6 +223,10 @@ class Membership {
   void post_beat(unsigned member);
   /// False: it belongs to an earlier attempt, or to a view that another one is to replace.
   bool counted(unsigned member, std::uint32_t beat);
+  /// A member that has got everything counts in its own view before it is in another one. Otherwise
+  /// one that is set back to before its copies could not be told from it, as its record says
+  /// nothing of them.
+  void count_joining(unsigned member);
   /// All have counted, or have recorded a newer view, which tells the same.
   void post_cool(unsigned member, const RegionMap& regions);
   void end();

@@ -110,10 +110,11 @@ void Member::log(std::uint32_t region) {
 int Member::cool(std::uint64_t session, const RegionMap& regions, const Age& age,
                  std::uint32_t known) {
   if (const int error = serve(session)) return error;
+  if (!regions.empty() && age.view.term != record_.promised) return ESTALE;
   record_.maps.active.remove(regions);
   if (age.view == record_.view.id) {
     record_.beat = std::max(record_.beat, age.beat);
-    know({age.view, known});
+    if (known != 0) know({age.view, known});
   }
   changed_ = true;
   return 0;

@@ -60,8 +60,8 @@ class Member {
   /// means, is another one.
   int lend(std::uint64_t disk) const;
   /// Takes regions out of the activity log that all members have flushed. No write to them is under
-  /// way. In the view `age.view` it counts up to `age.beat`, and all members of it have counted up
-  /// to `known`.
+  /// way, and the view is one of the term that is promised. In the view `age.view` it counts up to
+  /// `age.beat`. All members of that have counted up to `known`, 0: nothing is known.
   int cool(std::uint64_t session, const RegionMap& regions, const Age& age, std::uint32_t known);
 
  private:

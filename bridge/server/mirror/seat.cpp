@@ -283,10 +283,9 @@ int Seat::cool(std::uint64_t session, const RegionMap& regions, const Age& age,
                std::uint32_t known) {
   const std::lock_guard lock{mutex_};
   if (const int error = order(session)) return error;
-  if (age.view.term != member_->record().promised) return ESTALE;
-  warm_.remove(regions);
   const Maps before = member_->record().maps;
   if (const int error = member_->cool(session, regions, age, known)) return error;
+  warm_.remove(regions);
   note_maps(before);
   changes_.head = true;
   return 0;

@@ -83,11 +83,6 @@ bool MirrorWorld::may_set_back(unsigned member) const {
   if (!saved) return false;
   if (newest.id == mirror::ViewId{} || !is_settled() || !is_spared(member)) return false;
   if (mirror::has(newest.set, member) && !may_lose_power()) return false;
-  // Its record says nothing of copies, until the view that they lead to.
-  const auto copies = [member](const auto& client) {
-    return client->group.progress(member).standing == mirror::Group::Standing::resync;
-  };
-  if (std::ranges::any_of(clients_, copies)) return false;
   mirror::MemberSet knowing = 0;
   for (unsigned i = 0; i < options.members; ++i) {
     if (i == member) continue;
@@ -110,10 +105,13 @@ bool MirrorWorld::may_set_back(unsigned member) const {
   return true;
 }
 
-/// A client that lives could still record a view in which it decides.
+/// A client that lives could still record a view in which it decides. Of one that brings it up to
+/// date this is wanted: then the others are in doubt without it.
 void MirrorWorld::set_back(unsigned member) {
   if (mirror::has(newest().set, member))
     for (const auto& client : clients_) client->dead = true;
+  else
+    in_doubt_ = true;
   const unsigned place = holder(member);
   stop(place, false);
   say("it is set back to an earlier state");
@@ -149,12 +147,15 @@ void MirrorWorld::force_beside_others(unsigned member) {
 }
 
 /// Members know of a decision whose member had no time to record it, and one of them is another
-/// disk now. Only an operator knows that nothing else was decided.
+/// disk now. Or one that was set back could have gone on alone. Only an operator knows that nothing
+/// else was decided.
 void MirrorWorld::force_again() {
   MirrorClient& client = *clients_.back();
   if (client.dead || client.group.live() || client.names != holders()) return;
   for (unsigned i = 0; i < options.members; ++i)
-    if (mirror::has(newest().set, i) && client.force(i)) return;
+    if (mirror::has(newest().set, i) && ledger_.entry(holder(i)).view.id == newest().id &&
+        client.force(i))
+      return;
 }
 
 /// An operator takes the record away from a server that shall have a place which another disk has
@@ -195,6 +196,29 @@ void MirrorWorld::go_back() {
   }
   until([this] { return is_settled(); });
   if (may_set_back(member)) set_back(member);
+  for (MirrorNode& node : nodes_) node.up = true;
+  for (auto i = rng.below(kSceneSteps / 5); i > 0; --i) step(false);
+}
+
+/// A member is set back to the midst of its resync when it has got everything. Its client does not
+/// know that, and dies when others have recorded the view with it.
+void MirrorWorld::go_back_while_joining() {
+  if (!make_whole()) return;
+  const auto group = [this]() -> const mirror::Group& { return clients_.back()->group; };
+  const auto member = static_cast<unsigned>(rng.below(options.members));
+  leave_out(member);
+  if (!until([&] { return !mirror::has(group().in_step(), member); })) return;
+  for (auto i = rng.below(kSceneSteps / 20); i > 0; --i) step(false);
+  held(member).up = true;
+  const auto left = [&] { return group().progress(member).left; };
+  if (!until([&] { return left() != 0; })) return;
+  for (auto i = rng.below(10); i > 0; --i) step(false);
+  save(member);
+  until([&] { return left() == 0; });
+  for (auto i = rng.below(40); i > 0; --i) step(false);
+  if (!mirror::has(group().in_step(), member) && may_set_back(member)) set_back(member);
+  until([&] { return mirror::has(newest().set, member); });
+  clients_.back()->dead = true;
   for (MirrorNode& node : nodes_) node.up = true;
   for (auto i = rng.below(kSceneSteps / 5); i > 0; --i) step(false);
 }

@@ -48,7 +48,8 @@ MirrorLedger::Client& MirrorLedger::client(unsigned number) {
   return clients_[number];
 }
 
-/// A new history forgets who else had a place.
+/// A new history forgets who else had a place. A member that joins has counted
+/// behind its last flush.
 void MirrorLedger::propose(Client& client, const mirror::View& view,
                            const std::vector<unsigned>& names) {
   client.proposed = view;
@@ -61,8 +62,13 @@ void MirrorLedger::propose(Client& client, const mirror::View& view,
   }
   knows.view = view;
   knows.places.resize(names.size(), kNobody);
-  for (unsigned k = 0; k < names.size(); ++k)
-    if (mirror::has(view.set, k)) knows.places[k] = names[k];
+  for (unsigned k = 0; k < names.size(); ++k) {
+    if (!mirror::has(view.set, k)) continue;
+    knows.places[k] = names[k];
+    const auto flushed = client.flushed.find(names[k]);
+    const bool joins = client.live && !mirror::has(knows.confirmed.set, k);
+    if (joins && flushed != client.flushed.end()) merge({*flushed}, knows.known);
+  }
 }
 
 MirrorTidings MirrorLedger::sent(unsigned number, const mirror::Command& command,

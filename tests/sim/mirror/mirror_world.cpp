@@ -47,6 +47,7 @@ MirrorWorld::MirrorWorld(std::uint64_t seed, bool trace)
   if (mood_.scene != 0) mood_.fault = 2;
   if (options.members > 3) mood_.risen = rng.chance(500);
   mood_.back = rng.chance(150);
+  mood_.joins = rng.chance(100);
   mood_.again = rng.chance(100);
   const bool is_new = rng.chance(400);
   if (!is_new) ledger_.begin(options.members);
@@ -127,13 +128,14 @@ void MirrorWorld::run() {
   }
   if (mood_.risen) rise_half_way();
   if (mood_.back) go_back();
+  if (mood_.joins) go_back_while_joining();
   if (mood_.again) begin_again();
   heal();
   if (!forced_ && rng.chance(mood_.force)) force_one();
   for (unsigned i = 0; i < kHealingSteps; ++i) {
     quiet_ = i >= kBusySteps;
     if (i % 100 == 0 && clients_.back()->names != holders()) replace_clients();
-    if (i > kHealingSteps / 2 && forced_) force_again();
+    if (i > kHealingSteps / 2 && (forced_ || in_doubt_)) force_again();
     step(false);
     if (healed()) return compare();
   }

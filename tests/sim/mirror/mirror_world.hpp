@@ -174,6 +174,7 @@ class MirrorWorld {
     unsigned force = 0;        ///< that an operator forces one member in the end
     bool risen = false;        ///< a client ends half-way above another one's term
     bool back = false;         ///< a member of a whole group is set back
+    bool joins = false;        ///< a member is set back while it is brought up to date
     bool again = false;        ///< a client begins with the names before another disk was added
     unsigned foreign = 0;      ///< that a disk which is new in the group holds data of others
     unsigned full = 0;         ///< of the faults: disks fill up, or have room again
@@ -206,6 +207,7 @@ class MirrorWorld {
   bool make_whole();
   void rise_half_way();
   void go_back();
+  void go_back_while_joining();
   void begin_again();
   void force_one();
   int carry_out(Message& message);
@@ -255,6 +257,7 @@ class MirrorWorld {
   Mood mood_;
   bool quiet_ = false;  ///< no requests any more
   bool faults_ = true;
+  bool in_doubt_ = false;      ///< a member was set back that a client may count on
   bool forced_ = false;        ///< an operator has decided, which may happen once
   std::uint64_t history_ = 0;  ///< the newest one that an operator's decision began
   std::uint64_t next_disk_ = 1;

@@ -520,6 +520,7 @@ TEST_CASE("mirror group: what a member lacks is asked anew when those who were a
   world.answer_claim(1, world.as_it_was(1));
   world.answer_maps(0);
   world.answer(Order::flush, 1);
+  world.answer(Order::beat, 1);
   world.answer_maps(0);
   REQUIRE(world.host.newest(Order::view, 1).view.set == 0b011);
   world.group.link_up(2, false);
@@ -683,6 +684,7 @@ TEST_CASE(
   cool();
   CHECK(world.group.cold());  // of the member in step
   world.answer(Order::flush, 1);
+  world.answer(Order::beat, 1);
   world.answer_maps(0);
   world.answer(Order::view, 0);
   world.answer(Order::view, 1);
@@ -887,6 +889,7 @@ TEST_CASE("mirror group: the disk of a view that never was in force keeps the pl
     world.answer(Order::copy, 1);
   }
   world.answer(Order::flush, 1);
+  world.answer(Order::beat, 1);
   world.answer_maps(0);
   world.answer_maps(2);
   REQUIRE(world.host.newest(Order::view, 0).view.set == 0b111);
@@ -964,6 +967,29 @@ TEST_CASE("mirror group: a copy for a member does not land on the disk that came
   world.answer(Order::inspect, 2, ENOTEMPTY);
   world.answer(Order::read, source);
   CHECK(world.host.count(Order::copy, 2) == 0);
+}
+
+TEST_CASE("mirror group: a member that has got everything counts before it is in a view") {
+  World world;
+  for (unsigned i = 0; i < 2; ++i) world.group.link_up(i, false);
+  for (unsigned i = 0; i < 2; ++i) world.answer_claim(i, World::of_disk(i));
+  world.group.hurry();
+  for (unsigned i = 0; i < 2; ++i) world.answer(Order::view, i);
+  REQUIRE(world.group.in_step() == 0b011);
+  world.group.link_up(2, false);
+  world.answer_claim(2, World::of_disk(2));
+  for (unsigned i = 0; i < 2; ++i) world.answer_maps(i);
+  world.answer(Order::flush, 2);
+  REQUIRE(world.host.has(Order::beat));
+  const mirror::Age age = world.host.newest(Order::beat, 2).age;
+  CHECK(age.view == World::kAge.view);  // that of its record
+  CHECK(age.beat > World::kAge.beat);
+  CHECK(world.host.count(Order::maps, 0) == 1);
+  world.answer(Order::beat, 2);
+  for (unsigned i = 0; i < 2; ++i) world.answer_maps(i);
+  const Command view = world.host.newest(Order::view, 0);
+  CHECK(view.view.set == 0b111);
+  CHECK(view.pedigree[2].age == age);
 }
 
 }  // namespace

@@ -237,7 +237,7 @@ TEST_CASE("mirror order: a PULL tells the address of its source, and which disk 
 TEST_CASE("mirror order: before regions leave the log, members are asked to count, and no more") {
   World world;
   Command command = World::command(Order::beat);
-  command.age = {{5, 3}, 9};
+  command.age = {{command.term - 1, 3}, 9};  // a view of an older client
   command.regions = every(1);
   MemberOrder order{command, world.shape, world.handle, kRoom};
   world.run(order);
@@ -245,6 +245,7 @@ TEST_CASE("mirror order: before regions leave the log, members are asked to coun
   const auto& arrival = world.arrivals.front();
   const auto cool = wire::decode<wire::MirrorCool>(arrival.message, wire::kMirrorCool);
   REQUIRE(cool.has_value());
+  CHECK(cool->term == command.term - 1);
   CHECK(cool->seq == 3);
   CHECK(cool->beat == 9);
   CHECK(cool->known == 0);

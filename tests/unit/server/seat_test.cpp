@@ -195,7 +195,10 @@ TEST_CASE("seat: only the newest session is served, and its orders are carried o
   CHECK_FALSE(world.seat->serves(older));
   CHECK(world.view(older, kAll, kAll) == ESTALE);
   CHECK(world.seat->write(older, 0, 0) == ESTALE);
-  CHECK(world.cool(newer, 5, mirror::RegionMap{8}) == ESTALE);
+  mirror::RegionMap all{8};
+  all.add_all();
+  CHECK(world.cool(newer, 5, all) == ESTALE);
+  CHECK(world.state().record.maps.active.count() == 8);
   world.seat->leave(older);  // late
   CHECK(world.seat->serves(newer));
   world.seat->leave(newer);
@@ -245,6 +248,9 @@ TEST_CASE("seat: a COOL is counted in its view, and so is how far all members ha
   CHECK(world.state().record.beat == 0);
   REQUIRE(world.seat->cool(next, mirror::RegionMap{8}, {{6, 9}, 3}, 2) == 0);
   CHECK(world.state().record.beat == 0);  // another view is meant
+  const auto last = world.claim(7);
+  REQUIRE(world.seat->cool(last, mirror::RegionMap{8}, {{6, 1}, 4}, 0) == 0);
+  CHECK(world.state().record.beat == 4);  // in its view of an older client
 }
 
 /// The head of a record of version 1, with sequence 8: its bytes up to 248 are those of now.
