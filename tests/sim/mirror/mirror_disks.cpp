@@ -183,7 +183,10 @@ void MirrorWorld::go_back() {
   const auto member = static_cast<unsigned>(rng.below(options.members));
   save(member);
   if (rng.chance(500) && !make_whole()) return;
+  const unsigned cool = mood_.cool;
+  if (rng.chance(500)) mood_.cool = 0;  // which tells the same as a view in force
   for (auto i = rng.below(kSceneSteps / 10); i > 0; --i) step(false);
+  mood_.cool = cool;
   if (rng.chance(500)) {
     quiet_ = true;
     until([&] { return group().cold(); });
