@@ -77,9 +77,15 @@ compare() {
   limited /usr/bin/python3 -B "$writer_program" check "$1.img"
 }
 
+# mirror_says FILTER: of what `mirror status` answers.
+mirror_says() { "${ctl_command[@]}" --json "$PWD/control" mirror status | jq -r "$1"; }
+all_in_step() {
+  [[ $(mirror_says '[.unequal_mib] + ([.members[].state] | unique) | map(tostring) | join(",")') == "0,in step" ]]
+}
+
 plain() {
   start_members a b
-  face_of_mirror
+  face_of_mirror "control=$PWD/control"
   nbdsh <<'PYTHON'
 assert h.get_size() == 16 << 20
 h.pwrite(b"x" * 100000, 1234567, nbd.CMD_FLAG_FUA)
@@ -89,8 +95,8 @@ h.zero(4097, 1234567)
 assert h.pread(4098, 1234567) == b"\0" * 4097 + b"x"
 h.flush()
 PYTHON
-  stop nbdkit
-  same a b
+  eventually 120 all_in_step
+  copies_are_same a b
   cmp -s a.img /dev/zero && fail "nothing was written"
   return 0
 }
@@ -149,11 +155,6 @@ first_counts() {
   eventually 120 all_in_step
   copies_are_same a b
 }
-all_in_step() {
-  [[ $(mirror_says '[.unequal_mib] + ([.members[].state] | unique) | map(tostring) | join(",")') == "0,in step" ]]
-}
-# mirror_says FILTER: of what `mirror status` answers.
-mirror_says() { "${ctl_command[@]}" --json "$PWD/control" mirror status | jq -r "$1"; }
 it_plugin "a new group gets the content of its first member" first_counts
 
 # What the first server had, and `b` where it was written while the first one was away.
