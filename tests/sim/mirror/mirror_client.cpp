@@ -40,7 +40,7 @@ void MirrorClient::attached() {
 bool MirrorClient::force(unsigned member) {
   if (!group.force(member)) return false;
   forced = group.term();
-  world.forced_ = true;
+  world.forced_ = mirror::history_of(forced);
   world.say("member " + std::to_string(member) + " is forced to go on");
   return true;
 }

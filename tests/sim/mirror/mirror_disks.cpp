@@ -50,7 +50,7 @@ void MirrorWorld::change_identity() {
     if (may_set_back(member)) set_back(member);
   } else if (chance < 90) {
     add_another(member);
-  } else if (!forced_) {
+  } else {
     force_beside_others(member);
   }
 }
@@ -105,15 +105,16 @@ bool MirrorWorld::may_set_back(unsigned member) const {
   return true;
 }
 
-/// A client that lives could still record a view in which it decides. Of one that brings it up to
-/// date this is wanted: then the others are in doubt without it.
+/// Its clients die, or they lose it at once, or later. Until then they may record a view in which
+/// it decides, so that the others are in doubt without it.
 void MirrorWorld::set_back(unsigned member) {
-  if (mirror::has(newest().set, member))
-    for (const auto& client : clients_) client->dead = true;
-  else
-    in_doubt_ = true;
+  const bool is_in_view = mirror::has(newest().set, member);
   const unsigned place = holder(member);
   stop(place, false);
+  if (is_in_view && rng.chance(700))
+    lose_clients_of(member);
+  else
+    in_doubt_ = true;
   say("it is set back to an earlier state");
   MirrorNode& node = nodes_[place];
   const bool boots = rng.chance(500);
@@ -127,13 +128,31 @@ void MirrorWorld::set_back(unsigned member) {
   ledger_.entry(place) = node.saved->entry;
 }
 
+/// They die, or they lose the member.
+void MirrorWorld::lose_clients_of(unsigned member) {
+  const bool die = rng.chance(500);
+  for (const auto& client : clients_) {
+    if (die) client->dead = true;
+    if (client->dead || client->broken[member] == 0) continue;
+    client->linked[member] = 0;
+    client->broken[member] = 0;
+    client->group.link_down(member);
+  }
+}
+
+/// After one decision an operator makes another one only for a server that knows of the first.
+bool MirrorWorld::may_force(unsigned place) const {
+  const mirror::ViewId known = ledger_.entry(place).view.id;
+  return forced_ == 0 || (forced_ == history_ && mirror::history_of(known.term) == history_);
+}
+
 /// Clients that live are cut off from the member, and the one that an operator commands from all
 /// others, or from none. It may have the names of before.
 void MirrorWorld::force_beside_others(unsigned member) {
   constexpr unsigned kPatience = 400;
   const std::vector<unsigned> names = some_names();
   const unsigned place = names[member];
-  if (newest().id == mirror::ViewId{} || nodes_[place].elsewhere) return;
+  if (newest().id == mirror::ViewId{} || nodes_[place].elsewhere || !may_force(place)) return;
   nodes_[place].up = true;
   for (const auto& client : clients_) client->cut[member] = 1;
   new_client(names);

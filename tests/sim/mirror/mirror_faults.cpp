@@ -215,13 +215,15 @@ void MirrorWorld::rise_half_way() {
 /// has nothing of the mirror. The others come later.
 void MirrorWorld::force_one() {
   const auto member = static_cast<unsigned>(rng.below(options.members));
-  if (held(member).member->record().view.id == mirror::ViewId{}) return;
+  const unsigned place = holder(member);
+  if (!may_force(place) || ledger_.entry(place).view.id == mirror::ViewId{}) return;
   replace_clients();
+  const std::uint64_t before = forced_;
   for (unsigned i = 0; i < options.members; ++i) clients_.back()->cut[i] = i == member ? 0 : 1;
-  while (!clients_.back()->group.live()) {
-    step(false);
-    if (!forced_) clients_.back()->force(member);
-  }
+  until([&] {
+    if (forced_ == before) clients_.back()->force(member);
+    return clients_.back()->group.live();
+  });
   std::fill(clients_.back()->cut.begin(), clients_.back()->cut.end(), 0);
 }
 

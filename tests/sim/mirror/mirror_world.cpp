@@ -21,7 +21,7 @@ constexpr std::uint64_t kSessionsPerClient = 1000000;
 
 MirrorWorld::MirrorWorld(std::uint64_t seed, bool trace)
     : rng{seed}, checker{kSectors}, trace_{trace} {
-  options.members = rng.pick({2U, 3U, 3U, 3U, 4U});
+  options.members = rng.pick({2U, 3U, 3U, 3U, 4U, 5U});
   options.region_sectors = rng.pick({1U, 2U, 4U, 4U});
   options.sectors = kSectors;
   options.regions =
@@ -131,11 +131,11 @@ void MirrorWorld::run() {
   if (mood_.joins) go_back_while_joining();
   if (mood_.again) begin_again();
   heal();
-  if (!forced_ && rng.chance(mood_.force)) force_one();
+  if (rng.chance(mood_.force)) force_one();
   for (unsigned i = 0; i < kHealingSteps; ++i) {
     quiet_ = i >= kBusySteps;
     if (i % 100 == 0 && clients_.back()->names != holders()) replace_clients();
-    if (i > kHealingSteps / 2 && (forced_ || in_doubt_)) force_again();
+    if (i > kHealingSteps / 2 && (forced_ != 0 || in_doubt_)) force_again();
     step(false);
     if (healed()) return compare();
   }

@@ -236,6 +236,8 @@ class MirrorWorld {
   void save(unsigned member);
   void set_back(unsigned member);
   bool may_set_back(unsigned member) const;
+  void lose_clients_of(unsigned member);
+  bool may_force(unsigned place) const;
   void force_beside_others(unsigned member);
   void free_strangers();
   void force_again();
@@ -258,8 +260,8 @@ class MirrorWorld {
   bool quiet_ = false;  ///< no requests any more
   bool faults_ = true;
   bool in_doubt_ = false;      ///< a member was set back that a client may count on
-  bool forced_ = false;        ///< an operator has decided, which may happen once
-  std::uint64_t history_ = 0;  ///< the newest one that an operator's decision began
+  std::uint64_t forced_ = 0;   ///< the history that an operator's newest decision begins
+  std::uint64_t history_ = 0;  ///< the newest one that is in force
   std::uint64_t next_disk_ = 1;
   MirrorLedger ledger_;
   std::vector<unsigned> named_;  ///< the newest server of each member
