@@ -150,9 +150,9 @@ namespace plants {
   X(old_history, "a client goes on although an operator has forced another history")              \
   X(unknown_history, "a client attaches although a forced history is known and not met")          \
   X(pending_forgotten, "a view that was recorded and never in force gives nobody a place")        \
-  X(pull_from_anyone, "a member copies from any server that the same client has claimed")          \
-  X(confirm_not_known, "a member does not note that the others have the view in force")            \
-  X(beat_not_counted, "nobody counts before regions leave the activity logs")                      \
+  X(pull_from_anyone, "a member copies from any server that the same client has claimed")         \
+  X(confirm_not_known, "a member does not note that the others have the view in force")           \
+  X(beat_not_counted, "nobody counts before regions leave the activity logs")                     \
   X(join_uncounted, "a returning member joins without counting once more")
 
 // Of bricks: rnbd-sim-brick-planted.

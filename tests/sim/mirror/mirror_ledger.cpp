@@ -48,18 +48,15 @@ MirrorLedger::Client& MirrorLedger::client(unsigned number) {
   return clients_[number];
 }
 
-/// A new history forgets who else had a place. A member that joins has counted
-/// behind its last flush.
+/// A new history keeps the places. A member that joins has counted behind its last flush.
 void MirrorLedger::propose(Client& client, const mirror::View& view,
                            const std::vector<unsigned>& names) {
   client.proposed = view;
   client.acked = 0;
   client.recorded.clear();
   MirrorTidings& knows = client.knows;
-  if (mirror::history_of(view.id.term) > mirror::history_of(knows.view.id.term)) {
-    knows.places.clear();
+  if (mirror::history_of(view.id.term) > mirror::history_of(knows.view.id.term))
     knows.known.clear();
-  }
   knows.view = view;
   knows.places.resize(names.size(), kNobody);
   for (unsigned k = 0; k < names.size(); ++k) {
