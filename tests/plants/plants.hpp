@@ -153,7 +153,8 @@ namespace plants {
   X(pull_from_anyone, "a member copies from any server that the same client has claimed")         \
   X(confirm_not_known, "a member does not note that the others have the view in force")           \
   X(beat_not_counted, "nobody counts before regions leave the activity logs")                     \
-  X(join_uncounted, "a returning member joins without counting once more")
+  X(join_uncounted, "a returning member joins without counting once more")                        \
+  X(unnamed_disk, "any disk counts as the member while no record names one")
 
 // Of bricks: rnbd-sim-brick-planted.
 #define BRICK_PLANTS(X)                                                                       \

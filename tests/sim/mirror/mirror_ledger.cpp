@@ -2,6 +2,7 @@
 #include "tests/sim/mirror/mirror_ledger.hpp"
 
 #include <algorithm>
+#include <utility>
 
 namespace sim {
 namespace {
@@ -20,10 +21,10 @@ bool is_own_flush(const mirror::Command& command) {
 }  // namespace
 
 void MirrorLedger::begin(unsigned members) {
-  const mirror::View first{{1, 1}, static_cast<mirror::MemberSet>((1U << members) - 1)};
+  const mirror::View second{{2, 1}, static_cast<mirror::MemberSet>((1U << members) - 1)};
   for (unsigned i = 0; i < members; ++i) {
     MirrorEntry& own = entry(i);
-    own.view = own.confirmed = first;
+    own.view = own.confirmed = second;
     own.aged = now_;
     own.epoch = 1;
     for (unsigned k = 0; k < members; ++k) {
@@ -31,6 +32,13 @@ void MirrorLedger::begin(unsigned members) {
       own.known[k] = now_;
     }
   }
+}
+
+void MirrorLedger::begin_displaced(unsigned place, unsigned member) {
+  MirrorEntry own = entry(member);
+  own.view.id = own.confirmed.id = {1, 1};
+  own.places[member] = place;
+  entry(place) = std::move(own);
 }
 
 MirrorEntry& MirrorLedger::entry(unsigned place) {

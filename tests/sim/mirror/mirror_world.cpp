@@ -51,10 +51,12 @@ MirrorWorld::MirrorWorld(std::uint64_t seed, bool trace)
   mood_.again = rng.chance(100);
   const bool is_new = rng.chance(400);
   if (!is_new) ledger_.begin(options.members);
+  const bool is_old = rng.chance(150);
   for (unsigned i = 0; i < options.members; ++i) {
-    nodes_.push_back(is_new ? new_node(i) : node_in_step(i));
+    nodes_.push_back(is_new ? new_node(i) : node_in_step(i, is_old));
     named_.push_back(i);
   }
+  if (!is_new && is_old) add_displaced(static_cast<unsigned>(rng.below(options.members)));
   new_client(holders());
 }
 
@@ -83,23 +85,38 @@ unsigned MirrorWorld::another_node(unsigned member) {
   return place;
 }
 
-/// A member of a group whose last client left nothing to be made equal.
-MirrorNode MirrorWorld::node_in_step(unsigned member) {
+/// A member of a group whose last client left nothing to be made equal. `is_old`: its record is of
+/// version 1, and names no disks.
+MirrorNode MirrorWorld::node_in_step(unsigned member, bool is_old) {
   MirrorNode node;
   node.number = member;
   node.unreadable.resize(kSectors);
   node.overwrite = true;
   node.cached = node.durable = Values(kSectors, 0);
   auto record = mirror::MemberRecord::first(member, options.members, options.regions);
-  record.promised = 1;
-  record.view.id = record.confirmed.id = {1, 1};
+  record.view.id = record.confirmed.id = {2, 1};
+  record.promised = record.view.id.term;
   record.disk = member + 1;
   next_disk_ = options.members + 1;
-  for (unsigned i = 0; i < options.members; ++i) record.pedigree.push_back({i + 1, {{1, 1}, 0}});
+  for (unsigned i = 0; i < options.members; ++i)
+    record.pedigree.push_back({i + 1, {record.view.id, 0}});
+  if (is_old) record.pedigree.assign(options.members, {});
   record.whole_epoch = node.epoch;
   record.maps.active.clear();
   node.member = std::make_unique<mirror::Member>(std::move(record), node.epoch);
   return node;
+}
+
+/// A server that was discarded before its record named disks. Another one has its place.
+void MirrorWorld::add_displaced(unsigned member) {
+  MirrorNode node = node_in_step(member, true);
+  mirror::MemberRecord record = node.member->record();
+  record.view.id = record.confirmed.id = {1, 1};
+  record.promised = 1;
+  record.disk = next_disk_++;
+  node.member = std::make_unique<mirror::Member>(std::move(record), node.epoch);
+  ledger_.begin_displaced(static_cast<unsigned>(nodes_.size()), member);
+  nodes_.push_back(std::move(node));
 }
 
 void MirrorWorld::say(const std::string& text) const {
