@@ -85,8 +85,8 @@ class Activity {
   const RegionMap& leaving() const { return leaving_; }
   /// True: all have done that, and changes may begin.
   bool cleared(unsigned member);
-  /// The session of a member in step is over. What the others flush from now on counts in another
-  /// view, so a flush under way ends. True: as cleared().
+  /// The session of a member in step is over. A flush under way ends, because later ones of the
+  /// others count in another view. True: as cleared().
   bool lost(unsigned member);
 
  private:

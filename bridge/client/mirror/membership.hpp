@@ -163,8 +163,8 @@ class Membership {
   bool displaced(unsigned member) const { return is_stranger(member) && was_in_view(member); }
   /// It is the right disk, with a record that has been newer.
   bool is_set_back(unsigned member) const;
-  /// The regions that others know it to lack are not all: its record is older than it was, or it
-  /// gets the place of another disk, or may do so, as no view knows which disk that was.
+  /// The regions that others know it to lack are not all. Its record is older than it was, or it
+  /// gets the place of another disk, or may do so: no view knows which disk that was.
   bool lacks_all(unsigned member) const {
     return pedigree_[member].disk == 0 || is_stranger(member) || is_set_back(member);
   }

@@ -64,9 +64,11 @@ class Mirror final : public LaneSource, public std::enable_shared_from_this<Mirr
   /// members are lost. `split`: also if another client uses those. Returns when the member has
   /// recorded it, so that the mirror is attached.
   ///
-  /// Errors: ENOENT, EALREADY (it is attached), EPERM (not `sure`; the text has the consequences),
-  ///         EBUSY (not `split`, and another client writes to others), ENXIO (unusable now),
-  ///         EINVAL (its disk is new), ETIMEDOUT (not recorded within 5 s, and perhaps later).
+  /// Errors:
+  /// - ENOENT, EALREADY (it is attached), ENXIO (it is unusable now), EINVAL (its disk is new).
+  /// - EPERM (not `sure`; the text has the consequences).
+  /// - EBUSY (not `split`, and another client writes to others).
+  /// - ETIMEDOUT (not recorded within 5 s, and perhaps later).
   tl::expected<void, Failure> force(const std::string& server, bool sure, bool split);
   /// Goes on without this member, and does not try to connect to it any more.
   ///
