@@ -44,6 +44,7 @@ void Group::make_equal(const Range& range) {
 
 /// It holds its range, behind the copy that made the range equal.
 void Group::run(std::uint64_t id) {
+  if (is_over()) return;  // one that was granted with it has ended the group
   Operation& operation = operations_.at(id);
   if (operation.kind == Kind::write) return write(id);
   if (operation.kind != Kind::read || !regions_.meets(operation.range, unequal_)) return read(id);
