@@ -689,7 +689,7 @@ forced_unrecorded() {
   eventually 20 waits 1
   freeze b
   status_of 1 "${ctl_command[@]}" "$PWD/control" mirror force "$b" --force
-  says said "$b has not recorded it yet"
+  says said "$b has not said yet that it has recorded it"
   thaw b
   eventually 60 forced_at_last "$b"
   wait_end user 20 || fail "the user still waits"

@@ -120,8 +120,8 @@ Mirror::Done Mirror::force(const std::string& server, bool sure, bool split) {
   const auto until = MirrorState::Clock::now() + kOrderPatience;
   if (state_.wait(until, {}) == MirrorState::Wait::live) return {};
   return tl::unexpected(Failure{
-      ETIMEDOUT, server + " has not recorded it yet, and it counts only when it has: see its log, "
-                          "and `mirror status`"});
+      ETIMEDOUT, server + " has not said yet that it has recorded it. It may have, and others wait "
+                          "for that decision: see `mirror status`, and repeat it"});
 }
 
 Mirror::Done Mirror::discard(const std::string& server) {
