@@ -51,7 +51,10 @@ int Member::view(std::uint64_t session, const View& view, const View& confirmed,
   if (const int error = serve(session)) return error;
   if (view.id.term < record_.promised) return ESTALE;
   if (view.id <= record_.view.id) return 0;  // a newer one of this client has overtaken it
-  if (pedigree.size() != record_.members) return EINVAL;
+  if (pedigree.size() != record_.members || confirmed.id > view.id) return EINVAL;
+  const bool later = std::ranges::any_of(
+      pedigree, [&](const Holder& holder) { return holder.age.view.term > view.id.term; });
+  if (later) return EINVAL;
   if (has(view.set, record_.number) && pedigree[record_.number].disk != record_.disk) return EINVAL;
   record_.promised = std::max(record_.promised, view.id.term);
   record_.view = view;

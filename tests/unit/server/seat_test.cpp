@@ -150,6 +150,8 @@ TEST_CASE("seat: a term that leaves no room for later ones is neither claimed no
   const mirror::View last{{~std::uint64_t{0}, 1}, 0b111};
   CHECK(world.view(session, last, kAll) == EINVAL);
   CHECK(world.view(session, kAll, last) == EINVAL);
+  // A record that says so would be believed by nobody.
+  CHECK(world.view(session, kAll, {{kAll.id.term, kAll.id.seq + 1}, kAll.set}) == EINVAL);
   CHECK(world.view(session, kAll, kAll) == 0);
 }
 
