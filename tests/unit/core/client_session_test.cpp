@@ -153,20 +153,28 @@ TEST_CASE("a path that ends as soon as it is connected is connected less and les
   CHECK(lasts(1ms) <= 200ms);
 }
 
-TEST_CASE("a server that was there for a while is asked again at once, and often for ten seconds") {
-  std::uint64_t drawn = 0;
-  ClientSession session{{.path = {.session_name = "test"},
-                         .paths = {{.names_server = true}},
-                         .reconnect_min = 100ms,
-                         .reconnect_max = 2s},
-                        [&] { return drawn += 7'000'003; }};
+ClientSessionOptions quick_options() {
+  return {.path = {.session_name = "test"},
+          .paths = {{.names_server = true}},
+          .reconnect_min = 100ms,
+          .reconnect_max = 2s};
+}
+
+/// The server has been there for a while when its path is lost; returns that moment.
+Instant was_there(ClientSession& session) {
   wire::AcceptParameters accept;
   accept.queue_depth = 16;
   accept.max_io_size = accept.max_header_size = 4096;
   REQUIRE(session.begin(0).on_answer(0, wire::bytes_of(encode(accept))) == nullptr);
   session.connected(0, kStart);
-  Instant now = kStart + 2s;
-  session.lost(0, now, {EIO, "cut"});
+  session.lost(0, kStart + 2s, {EIO, "cut"});
+  return kStart + 2s;
+}
+
+TEST_CASE("a server that was there for a while is asked again at once, and often for ten seconds") {
+  std::uint64_t drawn = 0;
+  ClientSession session{quick_options(), [&] { return drawn += 7'000'003; }};
+  Instant now = was_there(session);
   CHECK(session.next_event() == now);
   unsigned attempts = 0;
   while (now < kStart + 12s) {
@@ -239,18 +247,8 @@ std::vector<Duration> longest_pauses(int error, const wire::ConnectResponse* ans
 
 TEST_CASE("a server that refuses is not asked often, although it was there a moment ago") {
   std::uint64_t drawn = 0;
-  ClientSession session{{.path = {.session_name = "test"},
-                         .paths = {{.names_server = true}},
-                         .reconnect_min = 100ms,
-                         .reconnect_max = 2s},
-                        [&] { return drawn += 7'000'003; }};
-  wire::AcceptParameters accept;
-  accept.queue_depth = 16;
-  accept.max_io_size = accept.max_header_size = 4096;
-  REQUIRE(session.begin(0).on_answer(0, wire::bytes_of(encode(accept))) == nullptr);
-  session.connected(0, kStart);
-  Instant now = kStart + 2s;
-  session.lost(0, now, {EIO, "cut"});
+  ClientSession session{quick_options(), [&] { return drawn += 7'000'003; }};
+  Instant now = was_there(session);
   const auto refusal = wire::encode_reject(ENOMEM);
   unsigned attempts = 0;
   for (; now < kStart + 12s; now = session.next_event()) {
