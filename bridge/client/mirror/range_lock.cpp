@@ -53,13 +53,17 @@ bool RangeLock::acquire(std::uint64_t owner, Range range, Mode mode) {
   return entry.waits_for == 0;
 }
 
-void RangeLock::remove(Entry& entry) {
+/// One that was released before its turn goes as soon as that comes.
+void RangeLock::remove(Entry& entry, std::vector<std::uint64_t>& granted) {
   for_chains(entry.range, [&](Chain& chain) {
     std::deque<Entry*>& all = chain.of(entry.mode);
     all.erase(std::find(all.begin(), all.end(), &entry));
   });
-  const std::uint64_t owner = entry.owner;
-  entries_.erase(owner);
+  const auto gone = entries_.extract(entry.owner);
+  for (Entry* next : gone.mapped().behind) {
+    if (--next->waits_for != 0) continue;
+    next->released ? remove(*next, granted) : granted.push_back(next->owner);
+  }
 }
 
 std::vector<std::uint64_t> RangeLock::release(std::uint64_t owner) {
@@ -67,21 +71,7 @@ std::vector<std::uint64_t> RangeLock::release(std::uint64_t owner) {
   const auto found = entries_.find(owner);
   if (found == entries_.end()) return granted;
   found->second.released = true;
-  std::vector<Entry*> going;
-  if (found->second.waits_for == 0) going.push_back(&found->second);
-  while (!going.empty()) {
-    Entry& entry = *going.back();
-    going.pop_back();
-    for (Entry* next : entry.behind) {
-      if (--next->waits_for != 0) continue;
-      if (next->released) {
-        going.push_back(next);
-      } else {
-        granted.push_back(next->owner);
-      }
-    }
-    remove(entry);
-  }
+  if (found->second.waits_for == 0) remove(found->second, granted);
   return granted;
 }
 

@@ -51,7 +51,7 @@ class RangeLock {
   void for_chains(const Range& range, Function function);
   static void hang_on(Entry& entry, Entry& older);
   static void hang(Entry& entry, Chain& chain);
-  void remove(Entry& entry);
+  void remove(Entry& entry, std::vector<std::uint64_t>& granted);
 
   std::uint64_t serial_ = 0;
   std::unordered_map<std::uint64_t, Entry> entries_;  ///< by owner
