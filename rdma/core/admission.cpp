@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <tuple>
+#include <utility>
 
 #include "rdma/core/crowd.hpp"
 
@@ -28,7 +30,7 @@ bool is_older(std::uint16_t attempt, std::uint16_t than) {
 
 Admission::Considered Admission::consider(const wire::ConnectParameters& parameters,
                                           std::optional<std::string_view> user,
-                                          std::string_view host) {
+                                          std::string_view host, unsigned entrance) {
   // Clients that forgot to make one would all share a session: its devices, and the ends of its
   // writes.
   if (parameters.session_uuid == wire::Uuid{} || parameters.path_uuid == wire::Uuid{}) {
@@ -39,12 +41,18 @@ Admission::Considered Admission::consider(const wire::ConnectParameters& paramet
   if (known != sessions_.end() && user && known->second.user != user) {
     return refuse(EACCES, kOtherUser);
   }
-  Considered considered = known == sessions_.end()
-                              ? consider_new(parameters, user)
-                              : consider_known(known->first, known->second, parameters, !user);
+  Path path{.uuid = parameters.path_uuid,
+            .host = std::string{host},
+            .entrance = entrance,
+            .reconnect_count = parameters.reconnect_count,
+            .connected = {},
+            .kind = parameters.kind,
+            .proves = !user};
+  Considered considered = known == sessions_.end() ? consider_new(parameters, user, std::move(path))
+                                                   : consider_known(known->first, known->second,
+                                                                    parameters, std::move(path));
   if (considered.error != 0) return considered;
   try {
-    if (considered.new_path) sessions_.at(considered.session).paths.back().host = host;
     if (half_open() > limits_.max_half_open) considered.makes_room = turn_away_oldest();
   } catch (...) {
     withdraw(considered, parameters.cid);
@@ -82,10 +90,10 @@ std::map<Admission::SessionId, Admission::Session>::iterator Admission::find(
 
 Admission::Considered Admission::consider_known(SessionId id, Session& session,
                                                 const wire::ConnectParameters& parameters,
-                                                bool proves) {
+                                                Path path) {
   if (session.over) return refuse(ECONNRESET, "the session is over and still closing");
   if (!session.agrees(parameters)) return refuse(ECONNRESET, "the session has other features");
-  if (parameters.cid != 0) return connect(id, session, parameters, proves);
+  if (parameters.cid != 0) return connect(id, session, parameters, path.proves);
   // Such a path may overtake the one that makes the session, which would be another user's then.
   if (!session.admitted && !parameters.first_connection) return refuse(ENXIO, kUnknown);
   const Path* const older = newest_generation(session, parameters.path_uuid);
@@ -98,12 +106,12 @@ Admission::Considered Admission::consider_known(SessionId id, Session& session,
     return refuse(ECONNRESET, kOvertaken);
   }
   // Nothing could tell to which of the two its other connections belong.
-  const bool twice = std::ranges::any_of(session.paths, [&](const Path& path) {
-    return path.is_waiting() && path.uuid == parameters.path_uuid &&
-           path.reconnect_count == parameters.reconnect_count;
+  const bool twice = std::ranges::any_of(session.paths, [&](const Path& other) {
+    return other.is_waiting() && other.uuid == parameters.path_uuid &&
+           other.reconnect_count == parameters.reconnect_count;
   });
   if (twice) return refuse(ECONNRESET, "this attempt to connect the path is under way already");
-  return add_path(id, session, parameters, proves);
+  return add_path(id, session, parameters, std::move(path));
 }
 
 /// Another connection of a path that is half open.
@@ -135,7 +143,7 @@ const char* Admission::late(const Session& session, const wire::ConnectParameter
 }
 
 Admission::Considered Admission::consider_new(const wire::ConnectParameters& parameters,
-                                              std::optional<std::string_view> user) {
+                                              std::optional<std::string_view> user, Path path) {
   // Connections are opened in order. Another one than the first is left over from an attempt that
   // is over. A session made from it would be empty, and later paths would join it.
   if (!parameters.first_connection || parameters.cid != 0 ||
@@ -148,7 +156,7 @@ Admission::Considered Admission::consider_new(const wire::ConnectParameters& par
   session.extension = parameters.extension.present;
   session.features = parameters.extension.features;
   const SessionId id = next_++;
-  Considered considered = add_path(id, session, parameters, !user);
+  Considered considered = add_path(id, session, parameters, std::move(path));
   if (considered.error != 0) return considered;
   considered.new_session = true;
   sessions_.emplace(id, std::move(session));
@@ -156,26 +164,21 @@ Admission::Considered Admission::consider_new(const wire::ConnectParameters& par
 }
 
 Admission::Considered Admission::add_path(SessionId id, Session& session,
-                                          const wire::ConnectParameters& parameters, bool proves) {
+                                          const wire::ConnectParameters& parameters, Path path) {
   if (parameters.cid_count > limits_.max_connections_per_path) {
     return refuse(EINVAL, "more connections per path than allowed (max_connections_per_path)");
   }
+  path.id = next_++;
   // Known before the client has spent anything on the rest of its handshake.
-  if (const char* why = no_room(session, parameters.path_uuid, parameters.kind)) {
-    return refuse(ENOMEM, why);
-  }
+  if (const char* why = no_room(session, path)) return refuse(ENOMEM, why);
   if (const char* why = no_room_of_user(session, "")) return refuse(ENOMEM, why);
-  const char* const alone =
-      parameters.kind == wire::PathKind::memory ? no_memory_path(session) : nullptr;
+  if (const char* why = memory_for(session, path).lack) return refuse(ENOMEM, why);
+  const char* const alone = path.has_chunks() ? nullptr : no_memory_path(session);
   if (alone != nullptr) return refuse(ENXIO, alone);
-  Considered considered{.session = id, .path = next_++, .new_path = true};
-  session.paths.push_back({.id = considered.path,
-                           .uuid = parameters.path_uuid,
-                           .reconnect_count = parameters.reconnect_count,
-                           .connected = std::vector<bool>(parameters.cid_count),
-                           .kind = parameters.kind,
-                           .proves = proves});
-  session.paths.back().connected[0] = true;
+  const Considered considered{.session = id, .path = path.id, .new_path = true};
+  path.connected.resize(parameters.cid_count);
+  path.connected[0] = true;
+  session.paths.push_back(std::move(path));
   return considered;
 }
 
@@ -196,17 +199,12 @@ const char* Admission::no_memory_path(const Session& session) const {
   return alone ? "a memory path of a session that has no other path" : nullptr;
 }
 
-const char* Admission::no_room(const Session& session, const wire::Uuid& path,
-                               wire::PathKind kind) const {
+const char* Admission::no_room(const Session& session, const Path& path) const {
   if (!session.admitted && sessions() >= limits_.max_sessions) {
     return limits_.words->many_sessions;
   }
-  const bool has_chunks = kind == wire::PathKind::requests;
-  if (has_chunks && memory() + limits_.path_memory > limits_.memory_limit) {
-    return limits_.words->large_path;
-  }
   const auto open = std::ranges::count_if(
-      session.paths, [&](const Path& other) { return other.is_open() && other.uuid != path; });
+      session.paths, [&](const Path& other) { return other.is_open() && other.uuid != path.uuid; });
   const auto all = std::ranges::count(session.paths, false, &Path::half_open);
   // Closed paths stay while requests execute in them. A client that reconnects all the time must
   // not collect them.
@@ -225,21 +223,96 @@ const char* Admission::no_room(const Session& session, const wire::Uuid& path,
 /// One user must leave room for the others. Clients without a proof are no user. An idle session
 /// may have to go when another one takes its name; "" = the name is not known yet.
 const char* Admission::no_room_of_user(const Session& session, std::string_view name) const {
-  if (!session.user || session.user->empty()) return nullptr;
-  unsigned others = 0;
-  std::uint64_t memory = limits_.path_memory;
-  for (const auto& [id, other] : sessions_) {
-    if (!other.admitted || other.user != session.user) continue;
-    const bool goes = other.idle && (name.empty() || other.name == name);
-    if (other.uuid != session.uuid && !goes) ++others;
-    for (const Path& path : other.paths) memory += path.memory;
-  }
   const unsigned most = limits_.max_sessions_per_user;
-  if (!session.admitted && most > 0 && others >= most) {
-    return limits_.words->many_of_user;
+  if (session.admitted || most == 0 || !session.has_user()) return nullptr;
+  const auto others = std::ranges::count_if(sessions_, [&](const auto& entry) {
+    const Session& other = entry.second;
+    const bool goes = other.idle && (name.empty() || other.name == name);
+    return other.admitted && other.user == session.user && other.uuid != session.uuid && !goes;
+  });
+  return others >= most ? limits_.words->many_of_user : nullptr;
+}
+
+// ---- Memory, and paths that a session can do without --------------------------------------------
+
+/// An older generation of the same path goes anyway.
+Admission::Memory Admission::memory_for(const Session& session, const Path& path) const {
+  if (!path.has_chunks()) return {};
+  std::uint64_t all = limits_.path_memory;
+  std::uint64_t of_user = limits_.path_memory;
+  for (const auto& [id, other] : sessions_) {
+    for (const Path& each : other.paths) {
+      if (&other == &session && each.uuid == path.uuid && each.is_open()) continue;
+      all += each.counted();
+      if (other.user == session.user) of_user += each.counted();
+    }
   }
-  const std::uint64_t limit = limits_.memory_limit_per_user;
-  return limit > 0 && memory > limit ? limits_.words->large_user : nullptr;
+  const std::uint64_t users_limit = limits_.memory_limit_per_user;
+  const bool user_lacks = session.has_user() && users_limit > 0 && of_user > users_limit;
+  if (all <= limits_.memory_limit && !user_lacks) return {};
+  const Place spared = to_spare(session, path, user_lacks);
+  if (spared.path != 0) return {.spares = spared};
+  return {.lack = user_lacks ? limits_.words->large_user : limits_.words->large_path};
+}
+
+/// A path that is silent is probably dead, and of one that is on its way back its client says so.
+Admission::Use Admission::use_of(const Session& session, const Path& path) const {
+  const bool comes_back = std::ranges::any_of(session.paths, [&](const Path& other) {
+    return other.uuid == path.uuid && other.is_waiting() && other.id > path.id;
+  });
+  if (path.silent || comes_back) return Use::none;
+  const bool learns = (session.features & limits_.features & wire::kFeatureAccessNotice) != 0;
+  const auto access = access_.find(path.entrance);
+  if (!learns || access == access_.end()) return Use::preferred;
+  switch (access->second) {
+    case wire::PathAccess::inaccessible:
+      return Use::none;
+    case wire::PathAccess::non_optimized:
+      return Use::second;
+    default:
+      return Use::preferred;
+  }
+}
+
+/// Its session has no other path like it: none that carries requests, or none at all.
+bool Admission::is_needed(const Session& session, const Path& path) const {
+  const bool carries = use_of(session, path) != Use::none;
+  return std::ranges::none_of(session.paths, [&](const Path& other) {
+    return other.uuid != path.uuid && other.is_open() && other.has_chunks() &&
+           (!carries || use_of(session, other) != Use::none);
+  });
+}
+
+/// A path to be closed for one that is needed. First those of the same session or user, then the
+/// least useful one, then of the session that has most, then the newest. So what is left of a
+/// session's carries requests, if any did. A client without generations learns the ends of its
+/// writes by the same path only, so it keeps all. None while paths that are closed hold so much, by
+/// requests that storage has not ended, that closing more might free nothing.
+Admission::Place Admission::to_spare(const Session& taker, const Path& path, bool of_user) const {
+  if (!is_needed(taker, path)) return {};
+  const bool stranger = taker.user && taker.user->empty();
+  std::uint64_t closing = 0;
+  std::tuple<bool, bool, Use, std::size_t, PathId> best;
+  Place found;
+  for (const auto& [id, session] : sessions_) {
+    const bool own = &session == &taker;
+    const bool same_user = session.user == taker.user;
+    if (of_user && !same_user) continue;
+    for (const Path& each : session.paths) closing += each.shrunk || each.spared ? each.memory : 0;
+    const auto may_go = [&](const Path& each) {
+      return each.is_open() && each.has_chunks() && !(own && each.uuid == path.uuid);
+    };
+    const auto open = static_cast<std::size_t>(std::ranges::count_if(session.paths, may_go));
+    if (!lingers(session) || (session.has_user() && stranger) || (!own && open < 2)) continue;
+    for (const Path& each : session.paths) {
+      const std::tuple candidate{own, same_user, use_of(session, each), open, each.id};
+      if (!may_go(each) || (found.path != 0 && candidate < best)) continue;
+      best = candidate;
+      found = {id, each.id};
+    }
+  }
+  const std::uint64_t limit = of_user ? limits_.memory_limit_per_user : limits_.memory_limit;
+  return closing > limit / 4 ? Place{} : found;
 }
 
 Admission::Place Admission::turn_away_oldest(const wire::Uuid& own) {
@@ -274,7 +347,7 @@ Admission::Admitted Admission::admit(SessionId id, PathId path_id, std::string_v
     return {.why_not = "the path was turned away"};
   }
   if (const char* why = overtaken(session, *path)) return {.why_not = why};
-  if (const char* why = no_room(session, path->uuid, path->kind)) {
+  if (const char* why = no_room(session, *path)) {
     return {.why_not = why, .error = ENOMEM};
   }
   if (user && !session.admitted) session.user = *user;
@@ -284,12 +357,16 @@ Admission::Admitted Admission::admit(SessionId id, PathId path_id, std::string_v
   if (const char* why = no_room_of_user(session, name)) {
     return {.why_not = why, .error = ENOMEM};
   }
+  const Memory memory = memory_for(session, *path);
+  if (memory.lack != nullptr) return {.why_not = memory.lack, .error = ENOMEM};
   Admitted admitted = claim_name(id, name);
   if (admitted.why_not != nullptr) return admitted;
+  admitted.spares = memory.spares;
+  if (Path* const goes = find_path(memory.spares)) goes->closing = goes->spared = true;
   for (Path& other : session.paths) {
     if (!other.is_open() || other.uuid != path->uuid) continue;
     // The client starts the path again, so its old generation is over.
-    other.closing = true;
+    other.closing = other.spared = true;
     admitted.replaces = other.id;
   }
   path->half_open = false;
@@ -352,7 +429,7 @@ std::size_t Admission::half_open() const {
 
 std::uint64_t Admission::memory() const {
   std::uint64_t sum = 0;
-  for_each_path([&](const Path& path) { sum += path.memory; });
+  for_each_path([&](const Path& path) { sum += path.counted(); });
   return sum;
 }
 
@@ -369,25 +446,31 @@ void Admission::set_idle(SessionId session) {
   found->second.idle = std::ranges::none_of(found->second.paths, &Path::is_open);
 }
 
+Admission::Path* Admission::find_path(Place place) {
+  const auto found = sessions_.find(place.session);
+  if (found == sessions_.end()) return nullptr;
+  const auto path = std::ranges::find(found->second.paths, place.path, &Path::id);
+  return path == found->second.paths.end() ? nullptr : &*path;
+}
+
 void Admission::close_path(SessionId session, PathId path) {
   const auto found = sessions_.find(session);
   if (found == sessions_.end()) return;
-  auto& paths = found->second.paths;
-  if (const auto known = std::ranges::find(paths, path, &Path::id); known != paths.end()) {
-    known->closing = true;
-  }
-  const bool alone = std::ranges::all_of(paths, &Path::closing);
+  if (Path* const known = find_path({session, path})) known->closing = true;
+  const bool alone = std::ranges::all_of(found->second.paths, &Path::closing);
   const bool waits = found->second.admitted && lingers(found->second);
   if (alone && !waits) found->second.over = true;
 }
 
+void Admission::set_silent(SessionId session, PathId path, bool silent) {
+  if (Path* const known = find_path({session, path})) known->silent = silent;
+}
+
 void Admission::shrink_path(SessionId session, PathId path, std::uint64_t memory) {
-  const auto found = sessions_.find(session);
-  if (found == sessions_.end()) return;
-  auto& paths = found->second.paths;
-  const auto known = std::ranges::find(paths, path, &Path::id);
-  if (known == paths.end()) return;
+  Path* const known = find_path({session, path});
+  if (known == nullptr) return;
   known->shrunk = true;
+  known->spared = false;
   known->memory = memory;
 }
 

@@ -34,6 +34,9 @@ struct AdmissionLimits {
 /// another client has. When too many are half open, the oldest of the host that has most of them
 /// makes room for a newcomer. admit() counts the path when its handshake is finished.
 ///
+/// A session needs one path that carries requests, and more make it faster or safer. So where
+/// memory is short, a path that its session can do without goes for one that another session needs.
+///
 /// Threads: pure; the driver guards it.
 /// Source:  docs/protocol.md, admission.
 class Admission {
@@ -61,6 +64,7 @@ class Admission {
     int error = 0;                  ///< why_not: an errno that the client may be told; 0 = none
     PathId replaces = 0;      ///< an older generation of the path, which the driver must close
     SessionId ends = 0;       ///< an idle session that had the name; the driver must end it
+    Place spares{};           ///< a path that its session can do without; the driver must close it
     bool other_user = false;  ///< why_not: the session is that of another user
   };
 
@@ -69,7 +73,7 @@ class Admission {
   /// Judges one connect request. The connections of a half-open path belong together by both uuids
   /// and the number of the attempt. `user` is the one that the connection has proven, "" = no user,
   /// none = the proof comes before admit(). A session, half open or not, is that of one user only.
-  /// `host` is where it comes from, as a Crowd knows it.
+  /// `host` is where it comes from, as a Crowd knows it, and `entrance` the number of the listener.
   ///
   /// A memory path joins a session that has an open path for requests, and takes no memory.
   ///
@@ -80,7 +84,12 @@ class Admission {
   /// - EACCES: another user's session.
   /// - ECONNRESET: it contradicts the known state of the session or the path.
   Considered consider(const wire::ConnectParameters& parameters,
-                      std::optional<std::string_view> user = "", std::string_view host = "");
+                      std::optional<std::string_view> user = "", std::string_view host = "",
+                      unsigned entrance = 0);
+  /// Clients that understand it send nothing over paths of an inaccessible entrance.
+  void set_access(unsigned entrance, wire::PathAccess access) { access_[entrance] = access; }
+  /// Nothing came over the path for an interval of heartbeats; or something came again.
+  void set_silent(SessionId session, PathId path, bool silent);
   /// Takes back what consider() has counted for connection `cid`: the driver could not let it in.
   void withdraw(const Considered& considered, std::uint16_t cid);
   /// All connections of a path are there, and the client has sent the session's name over it.
@@ -116,16 +125,20 @@ class Admission {
   struct Path {
     PathId id = 0;
     wire::Uuid uuid{};
-    std::string host = {};              ///< that its connection 0 came from
+    std::string host = {};  ///< that its connection 0 came from
+    unsigned entrance = 0;
     std::uint16_t reconnect_count = 0;  ///< which attempt of the client this is
     std::vector<bool> connected;        ///< by cid
     wire::PathKind kind = wire::PathKind::requests;
     bool proves = false;  ///< its connections came without a proven user
     bool half_open = true;
     bool closing = false;
-    bool shrunk = false;       ///< storage keeps it, not the client
+    bool shrunk = false;  ///< storage keeps it, not the client
+    bool silent = false;
+    bool spared = false;       ///< the driver is about to close it: its memory is another path's
     std::uint64_t memory = 0;  ///< bytes that it holds
 
+    std::uint64_t counted() const { return spared ? 0 : memory; }
     bool is_open() const { return !half_open && !closing; }
     bool has_chunks() const { return kind == wire::PathKind::requests; }
     bool is_waiting() const { return half_open && !closing; }
@@ -141,6 +154,7 @@ class Admission {
     bool idle = false;
     bool over = false;
 
+    bool has_user() const { return user && !user->empty(); }
     bool agrees(const wire::ConnectParameters& parameters) const {
       return parameters.extension.present == extension && parameters.extension.features == features;
     }
@@ -151,19 +165,31 @@ class Admission {
   }
   std::map<SessionId, Session>::iterator find(const wire::ConnectParameters& parameters,
                                               std::optional<std::string_view> user);
+  /// How useful a path is to its session.
+  enum class Use : std::uint8_t { preferred, second, none };
+  struct Memory {
+    const char* lack = nullptr;  ///< null: there is enough, if the spared path goes
+    Place spares{};
+  };
+
   Considered consider_known(SessionId id, Session& session,
-                            const wire::ConnectParameters& parameters, bool proves);
+                            const wire::ConnectParameters& parameters, Path path);
   Considered consider_new(const wire::ConnectParameters& parameters,
-                          std::optional<std::string_view> user);
+                          std::optional<std::string_view> user, Path path);
   Considered connect(SessionId id, Session& session, const wire::ConnectParameters& parameters,
                      bool proves);
   Considered add_path(SessionId id, Session& session, const wire::ConnectParameters& parameters,
-                      bool proves);
+                      Path path);
   static const char* late(const Session& session, const wire::ConnectParameters& parameters);
   const char* overtaken(const Session& session, const Path& path) const;
-  const char* no_room(const Session& session, const wire::Uuid& path, wire::PathKind kind) const;
+  const char* no_room(const Session& session, const Path& path) const;
   const char* no_room_of_user(const Session& session, std::string_view name) const;
   const char* no_memory_path(const Session& session) const;
+  Memory memory_for(const Session& session, const Path& path) const;
+  Use use_of(const Session& session, const Path& path) const;
+  bool is_needed(const Session& session, const Path& path) const;
+  Place to_spare(const Session& taker, const Path& path, bool of_user) const;
+  Path* find_path(Place place);
   static const Path* newest_generation(const Session& session, const wire::Uuid& path);
   std::uint64_t kept_by_storage(const Session& session) const;
   Admitted claim_name(SessionId session, std::string_view name);
@@ -173,6 +199,7 @@ class Admission {
   AdmissionLimits limits_;
   std::uint64_t next_ = 1;
   std::map<SessionId, Session> sessions_;
+  std::map<unsigned, wire::PathAccess> access_;  ///< by entrance
 };
 
 }  // namespace rtrs

@@ -320,4 +320,33 @@ it_plugin "... and the same with TLS on both" cables_die "$rounds" 3.5 tls
 
 if [[ -n ${FULL:-} ]]; then it "the same, dead for 15 s" cables_die 2 15; fi
 
+# Each path takes 16 x (64K + 4K) = 1088K: there is room for six, and four clients want eight.
+# has_paths CLIENT COUNT: so many have come, as the server's log says.
+has_paths() { (($(grep -c "'vm$1' from .* connected" server.log) >= $2)); }
+paths_are_short() {
+  requires_python nbd
+  local i round uris=() arguments=()
+  for i in {1..4}; do arguments+=(--export "disk$i=memory:1M"); done
+  arguments+=(--queue-depth 16 --max-io-size 64K --memory-limit 6600K --listen tcp:127.0.0.2:0)
+  start_server "${arguments[@]}"
+  local second
+  second=$(grep -ohE '127\.0\.0\.2:[0-9]+' server.log | head -n 1)
+  for i in {1..4}; do
+    nbdkit_name=client$i attach "disk$i" "path=$second" lanes=1 "session=vm$i" no-path-timeout=10s
+    uris+=("$uri")
+    # All before it have both of their paths when the next one comes.
+    uri=${uris[-1]} writes || fail "client $i has no path"
+    ((i > 3)) || eventually 20 has_paths "$i" 2
+  done
+  says server.log "vm[1-3].*memory is short, and a session that needs a path"
+  for round in 1 2 3; do
+    kill_hard server
+    server_port=$port start_server "${arguments[@]/%127.0.0.2:0/$second}"
+    for uri in "${uris[@]}"; do eventually 10 writes; done
+    sleep 1 # for the second paths, which come in any order
+    for uri in "${uris[@]}"; do writes || fail "a client has no path after restart $round"; done
+  done
+}
+it_plugin "where memory is short, no client waits for its only path while others have two" paths_are_short
+
 finish

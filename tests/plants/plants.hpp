@@ -41,6 +41,11 @@ namespace plants {
   X(removed_path_counts, "the memory of a path that is gone counts on")                            \
   X(door_cleared_by_age, "the oldest one at a full door makes room, be its host alone or a crowd") \
   X(turned_away_hurries, "who is turned away at a full door again and again comes back as soon")   \
+  X(nothing_spared, "a client without a path waits while another one has several")                 \
+  X(last_path_spared, "the only path of a session goes for the sake of another client")            \
+  X(inaccessible_carries, "a path that nobody may use counts as one that its session has left")    \
+  X(silent_carries, "a path over which nothing comes any more counts as one that is left")         \
+  X(spared_for_second, "a further path goes for another client's further path")                    \
   X(half_open_session_leaks, "a session that failed its handshake counts for ever")                \
   X(invalidate_too_late, "a key is invalidated behind the answer")                                 \
   X(revocation_not_awaited, "a request is carried out before the key of its chunk has ended")      \

@@ -28,7 +28,13 @@ class AdmissionLedger {
   }
   /// The path holds only so much any more.
   void shrink(PathId path, std::uint64_t memory) {
-    if (const auto found = paths_.find(path); found != paths_.end()) found->second.memory = memory;
+    if (const auto found = paths_.find(path); found != paths_.end())
+      found->second.memory = found->second.kept = memory;
+  }
+  /// The path closes, and its memory is another path's.
+  void spare(PathId path) {
+    if (const auto found = paths_.find(path); found != paths_.end())
+      found->second.kept = std::exchange(found->second.memory, 0);
   }
   void remove_path(PathId path) { paths_.erase(path); }
   void remove(SessionId session) {
@@ -42,11 +48,18 @@ class AdmissionLedger {
     for (const auto& [id, path] : paths_) sum += path.memory;
     return sum;
   }
+  /// Bytes in which requests of closed paths still execute.
+  std::uint64_t kept() const {
+    std::uint64_t sum = 0;
+    for (const auto& [id, path] : paths_) sum += path.kept;
+    return sum;
+  }
 
  private:
   struct Path {
     SessionId session = 0;
     std::uint64_t memory = 0;
+    std::uint64_t kept = 0;
   };
   std::set<SessionId> sessions_;
   std::map<PathId, Path> paths_;

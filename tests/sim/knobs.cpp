@@ -140,6 +140,17 @@ void draw_strangers(Knobs& knobs, Rng rng, bool faults) {
   knobs.max_half_open = rng.pick({2U, 8U, 64U});
 }
 
+/// Each client has memory for one path, or nearly so. Without generations a change may have to wait
+/// for a path of its own. Chance of its own, so that all else is as it is without.
+void draw_memory(Knobs& knobs, Rng rng) {
+  const auto one_is_enough = [](const ClientKnobs& client) {
+    return client.exactly_once && !client.linux_like;
+  };
+  if (knobs.max_sessions == 1 || !knobs.server_extensions || !rng.chance(250)) return;
+  if (std::ranges::all_of(knobs.clients, one_is_enough))
+    knobs.memory_paths = static_cast<unsigned>(knobs.clients.size() + rng.below(2));
+}
+
 /// Only verbs have keys. Chance of its own, so that all else is as it is without.
 void draw_new_keys(Knobs& knobs, Rng rng, bool faults) {
   if (knobs.server_style != ServerStyle::own || knobs.network.stream) return;
@@ -346,6 +357,7 @@ Knobs draw_knobs(Rng& rng, bool long_run) {
   draw_sharing(knobs, Rng{Rng{rng}.next() + 6});
   draw_unread(knobs, Rng{Rng{rng}.next() + 7}, faults);
   draw_records(knobs, Rng{Rng{rng}.next() + 7});
+  draw_memory(knobs, Rng{Rng{rng}.next() + 8});
   return knobs;
 }
 

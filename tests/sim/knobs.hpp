@@ -149,6 +149,7 @@ struct Knobs {
   Duration open_timeout{};     ///< until the server refuses an OPEN that hangs; 0 = it does not
   unsigned max_sessions = 16;
   unsigned max_half_open = 64;
+  unsigned memory_paths = 0;  ///< the server has memory for so many; 0 = for all
   Duration heartbeat_interval{};
   unsigned heartbeat_misses = 1;
   Duration connect_timeout{};

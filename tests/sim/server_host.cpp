@@ -60,6 +60,7 @@ ServerPathHost& ServerHost::add_path(PathId path, const rtrs::ServerPathOptions&
       .open_chunks = environment_.open_chunks,
       .on_closing = [this, path](bool over) { environment_.on_path_closing(path, over); },
       .on_shrunk = [this, path](std::uint64_t held) { environment_.on_path_shrunk(path, held); },
+      .on_silent = [this, path](bool silent) { environment_.on_path_silent(path, silent); },
       .on_gone = [this, path] { environment_.on_path_gone(path); }};
   rtrs::ServerMachine::Path& place = machine_.add(path, options, world_.now());
   set_timer();
@@ -77,6 +78,35 @@ void ServerHost::add(const rtrs::Admission::Considered& considered,
   ServerPathHost& path =
       considered.new_path ? add_path(considered.path, options) : *paths_.at(considered.path);
   path.add(request, std::move(wire));
+}
+
+/// Nothing comes over one that is silent, nor over one that its client connects anew.
+bool ServerHost::may_carry(PathId id) const {
+  const auto* const path = machine_.find(id);
+  const bool comes_back = std::ranges::any_of(paths_, [&](const auto& entry) {
+    const auto* const other = machine_.find(entry.first);
+    return entry.first > id && other->core.options().uuid == path->core.options().uuid &&
+           other->open() && other->core.state() == rtrs::ServerPathState::connecting;
+  });
+  const bool inaccessible = options().tells_access() &&
+                            path->core.notices().access() == rtrs::wire::PathAccess::inaccessible;
+  return !comes_back && !inaccessible && !path->core.silent();
+}
+
+std::size_t ServerHost::carrying(const rtrs::wire::Uuid& without) const {
+  return static_cast<std::size_t>(std::ranges::count_if(paths_, [&](const auto& entry) {
+    const auto* const path = machine_.find(entry.first);
+    return path->core.options().uuid != without && path->open() &&
+           path->core.state() == rtrs::ServerPathState::connected && may_carry(entry.first);
+  }));
+}
+
+bool ServerHost::serves(const rtrs::wire::Uuid& without) const {
+  return std::ranges::any_of(paths_, [&](const auto& entry) {
+    const auto* const path = machine_.find(entry.first);
+    return path->core.options().uuid != without && path->open() &&
+           path->core.state() == rtrs::ServerPathState::connected;
+  });
 }
 
 void ServerHost::turn_away(PathId path) {

@@ -31,6 +31,7 @@ struct HostEnvironment {
   OpenChunks& open_chunks;
   std::function<void(PathId, bool over)> on_path_closing;
   std::function<void(PathId, std::uint64_t held)> on_path_shrunk;
+  std::function<void(PathId, bool silent)> on_path_silent;
   std::function<void(PathId)> on_path_gone;  ///< answer with forget(), from a later event
   std::function<void()> on_idle;
   std::function<void()> on_gone;  ///< the host may be destroyed from a later event
@@ -51,6 +52,23 @@ class ServerHost final : public rtrs::ServerExecutor {
            std::shared_ptr<Wire> wire);
   void set_access(unsigned listener, rtrs::wire::PathAccess access) {
     machine_.session().set_access(listener, access);
+  }
+  /// The number of paths over which requests may come, without those of this uuid.
+  std::size_t carrying(const rtrs::wire::Uuid& without = {}) const;
+  bool carries_beside(PathId path) const {
+    return carrying(machine_.find(path)->core.options().uuid) > 0;
+  }
+  /// True: there is another path, whether requests may come over it or not.
+  bool serves(const rtrs::wire::Uuid& without) const;
+  bool serves_beside(PathId path) const { return serves(machine_.find(path)->core.options().uuid); }
+  bool may_carry(PathId path) const;
+  /// It has proven a name.
+  bool has_user() const { return !machine_.session().identity.name.empty(); }
+  const rtrs::ServerSessionOptions& options() const { return machine_.session().options(); }
+  void spare(PathId path) {
+    report({.kind = rtrs::ServerEvent::Kind::end_path,
+            .path = path,
+            .end = {.kind = rtrs::PathEnd::Kind::spared}});
   }
   /// A path that is half open makes room for another one.
   void turn_away(PathId path);

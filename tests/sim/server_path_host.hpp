@@ -30,6 +30,7 @@ struct PathEnvironment {
   OpenChunks& open_chunks;
   std::function<void(bool over)> on_closing;  ///< see rtrs::ServerPathExecutor::leaves()
   std::function<void(std::uint64_t held)> on_shrunk;
+  std::function<void(bool silent)> on_silent;
   std::function<void()> on_gone;  ///< the host may be destroyed from a later event
 };
 
@@ -63,6 +64,7 @@ class ServerPathHost final : public rtrs::ServerPathExecutor {
   void leaves(const rtrs::PathEnd& end, bool over) override;
   void close() override;
   void look() override {}  // no event of a simulated connection is missed
+  void silence(bool silent) override { environment_.on_silent(silent); }
   void send_rest() override;
   bool provide_chunks() override;
   void give_back(std::span<const rtrs::MutableBytes> unused, std::uint64_t held) override;

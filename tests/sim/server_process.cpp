@@ -97,13 +97,14 @@ ServerProcess::ServerProcess(World& world, const Knobs& knobs, std::uint16_t que
       clone_{face.foreign && knobs.clone},
       keys_{make_keys(world, face.foreign && !knobs.clone)},
       session_options_{make_session_options(knobs, queue_depth, face)},
-      admission_{{.max_sessions = knobs.max_sessions,
-                  .max_connections_per_path = 128,
-                  .max_half_open = knobs.max_half_open,
-                  .path_memory = session_options_.chunk_memory(),
-                  // Room for all paths: without generations a change may have to wait for its own.
-                  .memory_limit = session_options_.chunk_memory() * knobs.max_sessions * 3,
-                  .features = session_options_.features}},
+      admission_{
+          {.max_sessions = knobs.max_sessions,
+           .max_connections_per_path = 128,
+           .max_half_open = knobs.max_half_open,
+           .path_memory = session_options_.chunk_memory(),
+           .memory_limit = session_options_.chunk_memory() *
+                           (knobs.memory_paths > 0 ? knobs.memory_paths : knobs.max_sessions * 3),
+           .features = session_options_.features}},
       storage_{world, knobs.storage, disks, checker, face.node},
       catalogue_{catalogue_options(std::move(reservations))},
       services_{make_services(knobs)},
@@ -227,18 +228,40 @@ void ServerProcess::check_counts() {
   compare(" bytes", admission_.memory(), ledger_.memory());
 }
 
+/// No client is refused for the sake of further paths. While storage hangs, closing one would be of
+/// no use.
+void ServerProcess::check_starved(const rtrs::wire::ConnectParameters& parameters, bool proves,
+                                  bool inaccessible) {
+  if (ledger_.kept() > 0) return;
+  bool others_have_several = false;
+  for (const auto& [id, host] : hosts_) {
+    const bool own = host->options().uuid == parameters.session_uuid;
+    const auto& path = parameters.path_uuid;
+    if (own && (inaccessible ? host->serves(path) : host->carrying(path) > 0)) return;
+    const bool once = (host->options().features & rtrs::wire::kFeatureExactlyOnce) != 0;
+    const bool may_take = proves || !host->has_user();
+    others_have_several |= !own && once && may_take && host->carrying() > 1;
+  }
+  if (others_have_several)
+    world_.violate("a client has no path, and is refused while another one has several");
+}
+
 void ServerProcess::judge(std::shared_ptr<Wire> wire,
                           const rtrs::wire::ConnectParameters& parameters, NodeId client,
                           const std::string& from) {
   const bool proves =
       knobs_.proofs && (parameters.extension.features & rtrs::wire::kFeatureAuthentication) != 0;
-  const auto considered = admission_.consider(
-      parameters, proves ? std::nullopt : std::optional<std::string_view>{""}, from);
+  const auto considered =
+      admission_.consider(parameters, proves ? std::nullopt : std::optional<std::string_view>{""},
+                          from, wire->path() % kListeners);
   if (considered.new_path) door_.enter(considered.path, from);
   turn_away_soon(considered.makes_room);
   check_counts();
   world_.note("server", wire->session(), "judges", parameters.cid,
               static_cast<std::uint64_t>(considered.error));
+  if (considered.error == ENOMEM && considered.why == rtrs::kProgramWords.large_path)
+    check_starved(parameters, proves,
+                  access_[wire->path() % kListeners] == rtrs::wire::PathAccess::inaccessible);
   if (considered.error != 0) {
     // ECONNRESET: the path closes already, and the client does not know it yet. ENXIO: another path
     // of a session that is over.
@@ -254,6 +277,7 @@ void ServerProcess::judge(std::shared_ptr<Wire> wire,
                          : *hosts_.at(considered.session);
   const unsigned listener = wire->path() % kListeners;
   const rtrs::ServerPathOptions options{.cid_count = parameters.cid_count,
+                                        .uuid = parameters.path_uuid,
                                         .new_keys = knobs_.new_keys,
                                         .access = access_[listener],
                                         .entrance = listener,
@@ -265,6 +289,7 @@ void ServerProcess::judge(std::shared_ptr<Wire> wire,
 
 void ServerProcess::set_access(unsigned listener, rtrs::wire::PathAccess access) {
   access_[listener] = access;
+  admission_.set_access(listener, access);
   for (auto& [id, host] : hosts_) host->set_access(listener, access);
 }
 
@@ -298,6 +323,8 @@ ServerHost& ServerProcess::create_host(SessionId id,
             ledger_.shrink(path, held);
             check_counts();
           },
+      .on_path_silent = [this, id](PathId path,
+                                   bool silent) { admission_.set_silent(id, path, silent); },
       .on_path_gone = [this, id](PathId path) { forget_path_soon(id, path); },
       .on_idle = [this, id] { admission_.set_idle(id); },
       .on_gone = [this, id] { forget_soon(id); }};
@@ -310,8 +337,10 @@ rtrs::Admission::Admitted ServerProcess::admit(SessionId id, PathId path, std::s
   const auto admitted = admission_.admit(id, path, name, user);
   if (admitted.why_not == nullptr) {
     ledger_.admit(id, path, session_options_.chunk_memory());
+    if (admitted.replaces != 0) ledger_.spare(admitted.replaces);
     door_.leave(path);
   }
+  if (admitted.spares.path != 0) spare_soon(admitted.spares, {id, path});
   check_counts();
   if (admitted.ends != 0) {
     scope_.soon([this, idle = admitted.ends] {
@@ -319,6 +348,26 @@ rtrs::Admission::Admitted ServerProcess::admit(SessionId id, PathId path, std::s
     });
   }
   return admitted;
+}
+
+void ServerProcess::spare_soon(rtrs::Admission::Place spared, rtrs::Admission::Place taker) {
+  const ServerHost& loser = *hosts_.at(spared.session);
+  const ServerHost& winner = *hosts_.at(taker.session);
+  const bool own = spared.session == taker.session;
+  if (loser.carrying() > 0 && !loser.carries_beside(spared.path) && !own)
+    world_.violate("the only path of a session went for the sake of another client");
+  if (!loser.serves_beside(spared.path) && !own)
+    world_.violate("a session was left without any path for the sake of another client");
+  if (winner.may_carry(taker.path) ? winner.carries_beside(taker.path)
+                                   : winner.serves_beside(taker.path))
+    world_.violate("a path of a session went for the sake of one that has another");
+  if (own && loser.may_carry(spared.path))
+    world_.violate("a path that carries requests went for another one of its own session");
+  ledger_.spare(spared.path);
+  scope_.soon([this, spared] {
+    const auto found = hosts_.find(spared.session);
+    if (found != hosts_.end()) found->second->spare(spared.path);
+  });
 }
 
 void ServerProcess::turn_away_soon(rtrs::Admission::Place half_open) {

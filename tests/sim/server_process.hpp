@@ -55,10 +55,13 @@ class ServerProcess {
   void judge(std::shared_ptr<Wire> wire, const rtrs::wire::ConnectParameters& parameters,
              NodeId client, const std::string& from);
   void check_counts();
+  void check_starved(const rtrs::wire::ConnectParameters& parameters, bool proves,
+                     bool inaccessible);
   ServerHost& create_host(SessionId id, const rtrs::wire::ConnectParameters& parameters,
                           std::uint64_t serial, NodeId client);
   rtrs::Admission::Admitted admit(SessionId id, PathId path, std::string_view name,
                                   std::optional<std::string_view> user);
+  void spare_soon(rtrs::Admission::Place spared, rtrs::Admission::Place taker);
   void turn_away_soon(rtrs::Admission::Place half_open);
   void forget_path_soon(SessionId id, PathId path);
   void forget_soon(SessionId id);

@@ -79,9 +79,11 @@ void ServerMachine::time_out(Path& path) {
 }
 
 void ServerMachine::tick(Path& path) {
+  const bool was_silent = path.core.silent();
   if (path.core.on_tick(now_) == Heartbeat::Verdict::dead) {
     return close(path, {.kind = Kind::silent});
   }
+  if (path.core.silent() != was_silent) path.executor->silence(!was_silent);
   path.executor->look();
   if (path.open()) path.deadline_ = now_ + path.core.options().heartbeat_interval;
 }

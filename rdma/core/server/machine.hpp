@@ -19,6 +19,7 @@ namespace rtrs {
 struct PathEnd {
   enum class Kind : std::uint8_t {
     makes_room,   ///< half open, it had to make room for newer paths
+    spared,       ///< its session can do without it, and another one needs the memory
     replaced,     ///< the client has connected it again
     late,         ///< its handshake was not finished in time
     silent,       ///< nothing comes from the client, not even answers to heartbeats
@@ -72,6 +73,8 @@ class ServerPathExecutor {
   virtual void close() = 0;
   /// Looks at all connections, because an event may have been missed. Called at each heartbeat.
   virtual void look() = 0;
+  /// Nothing has come over the path for an interval; or something came again.
+  virtual void silence(bool silent) = 0;
   /// Sends the remaining answers. Report flushed when all have been sent.
   virtual void send_rest() = 0;
   // See ServerPathOwner:

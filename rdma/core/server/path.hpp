@@ -115,6 +115,8 @@ class ServerPath {
 
   void start_heartbeat(Instant now) { heartbeat_.start(now); }
   Heartbeat::Verdict on_tick(Instant now);
+  /// Nothing has come over the path in the last whole interval.
+  bool silent() const { return heartbeat_.missed() > 1; }
 
   /// The queue pairs are no longer used from here on; the driver closes them, and calls
   /// ServerSession::on_path_closed().

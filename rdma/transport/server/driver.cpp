@@ -190,7 +190,8 @@ void ServerDriver::let_in(std::unique_ptr<Incoming>& incoming, unsigned entrance
                               std::to_string(connections_.load()) + " others (" +
                               options_.words->max_connections + ")");
   }
-  const auto decision = admission_.consider(*parameters, user, host_in_networks(incoming->peer));
+  const auto decision =
+      admission_.consider(*parameters, user, host_in_networks(incoming->peer), entrance);
   turn_away(decision.makes_room);
   if (decision.error != 0) return refuse(decision.error, decision.why);
   // A shared pointer only because the event loop wants its handlers to be copied.
@@ -275,7 +276,12 @@ ServerPathOptions ServerDriver::path_options(const wire::ConnectParameters& para
 Admission::Admitted ServerDriver::admit(Place path, std::string_view name,
                                         std::optional<std::string_view> user) {
   const std::lock_guard lock{mutex_};
+  if (stopping_) return {.why_not = "the server stops"};
   const auto admitted = admission_.admit(path.session, path.path, name, user);
+  if (const auto found = sessions_.find(admitted.spares.session); found != sessions_.end()) {
+    post_surely(found->second->reactor().io(),
+                [host = found->second, spared = admitted.spares.path] { host->spare(spared); });
+  }
   if (const auto found = sessions_.find(admitted.ends); found != sessions_.end()) {
     post_surely(found->second->reactor().io(), [idle = found->second] { idle->end_if_idle(); });
   }
@@ -295,6 +301,11 @@ void ServerDriver::on_path_closing(Place path, bool over) {
 void ServerDriver::on_path_shrunk(Place path, std::uint64_t held) {
   const std::lock_guard lock{mutex_};
   admission_.shrink_path(path.session, path.path, held);
+}
+
+void ServerDriver::on_path_silent(Place path, bool silent) {
+  const std::lock_guard lock{mutex_};
+  admission_.set_silent(path.session, path.path, silent);
 }
 
 void ServerDriver::on_idle(SessionId session) {

@@ -85,6 +85,7 @@ class ServerDriver final : public Server, public SessionEnvironment, public Acce
   std::string withdrawn(const Identity& user) override;
   void on_path_closing(Place path, bool over) override;
   void on_path_shrunk(Place path, std::uint64_t held) override;
+  void on_path_silent(Place path, bool silent) override;
   void on_path_gone(Place path, Reactor& reactor) override;
   void on_idle(SessionId session) override;
   void on_session_gone(SessionId session, Reactor& reactor) override;

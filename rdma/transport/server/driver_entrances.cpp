@@ -161,6 +161,10 @@ tl::expected<ServerDriver::Entrances, Failure> ServerDriver::open_entrances_at(
 }
 
 void ServerDriver::start_entrance(unsigned entrance) {
+  {
+    const std::lock_guard lock{mutex_};
+    admission_.set_access(entrance, entrances_[entrance].access);
+  }
   entrances_[entrance].acceptor->start([this, entrance](std::unique_ptr<Incoming> incoming) {
     welcome(std::move(incoming), entrance);
   });

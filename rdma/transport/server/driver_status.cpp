@@ -35,6 +35,7 @@ bool ServerDriver::set_access(unsigned listener, wire::PathAccess access) {
   if (listener >= entrances_.size()) return false;
   Entrance& entrance = entrances_[listener];
   if (std::exchange(entrance.access, access) == access) return true;
+  admission_.set_access(listener, access);
   log(LogLevel::info, entrance.acceptor->address() + " is " + to_string(access) + " from now on");
   for (auto& [id, host] : sessions_) {
     asio::post(host->reactor().io(),

@@ -53,6 +53,10 @@ std::pair<LogLevel, std::string> describe(const PathEnd& end) {
   switch (end.kind) {
     case Kind::makes_room:
       return {LogLevel::info, "others came while it had not finished its handshake"};
+    case Kind::spared:
+      return {LogLevel::warning,
+              "memory is short, and a session that needs a path gets that of this one, whose "
+              "session can do without it"};
     case Kind::replaced:
       return {LogLevel::info, "the client has connected the path again"};
     case Kind::late:
@@ -181,7 +185,8 @@ bool PathHost::provide_chunks() {
 
 /// The connections are closed, so that no device has the memory registered.
 void PathHost::give_back(std::span<const MutableBytes> unused, std::uint64_t held) {
-  if (std::ranges::all_of(unused, discard)) server_.on_path_shrunk(number_, held);
+  const bool discarded = std::ranges::all_of(unused, discard);
+  server_.on_path_shrunk(number_, discarded ? held : memory_.size());
 }
 
 void PathHost::add(std::uint16_t cid, std::unique_ptr<Incoming> incoming) {

@@ -35,6 +35,8 @@ class SessionEnvironment {
   virtual void on_path_closing(Place path, bool over) = 0;  ///< over: and the session is over
   /// The path is closed, and its requests still hold so many bytes.
   virtual void on_path_shrunk(Place path, std::uint64_t held) = 0;
+  /// Nothing has come over the path for an interval of heartbeats; or something came again.
+  virtual void on_path_silent(Place path, bool silent) = 0;
   /// Answer with SessionHost::forget(), from a later event of this reactor.
   virtual void on_path_gone(Place path, Reactor& reactor) = 0;
   virtual void on_idle(SessionId session) = 0;  ///< it lingers, and nothing executes
@@ -105,6 +107,7 @@ class PathHost final : public ServerPathExecutor {
   void leaves(const PathEnd& end, bool over) override;
   void close() override;
   void look() override;
+  void silence(bool silent) override { server_.on_path_silent(number_, silent); }
   void send_rest() override;
   // For its path
   bool provide_chunks() override;

@@ -39,6 +39,12 @@ class SessionHost final : public ServerExecutor, public PathHostOwner {
   void add(const Arrival& arrival, std::unique_ptr<Incoming> incoming);
   /// A path that is half open makes room for another one.
   void turn_away(PathId path) { report({.kind = ServerEvent::Kind::make_room, .path = path}); }
+  /// A path of several goes for the sake of another client.
+  void spare(PathId path) {
+    report({.kind = ServerEvent::Kind::end_path,
+            .path = path,
+            .end = {.kind = PathEnd::Kind::spared}});
+  }
   /// A path is gone.
   void forget(PathId path);
   /// No more requests are read; ends as soon as everything is answered.

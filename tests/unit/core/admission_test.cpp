@@ -181,7 +181,10 @@ TEST_CASE(
     CHECK(admission.consider(once(1, 1, 2)).error == ECONNRESET);
     CHECK(admission.memory() == 100);
     CHECK(admission.admit(again.session, again.path, "host-1").replaces == old.path);
-    CHECK(admission.memory() == 200);
+    CHECK(admission.memory() == 100);
+    admission.close_path(old.session, old.path);
+    admission.shrink_path(old.session, old.path, 30);
+    CHECK(admission.memory() == 130);
   }
   SUBCASE("it has closed while requests execute in it, and another path lives") {
     REQUIRE(enter(admission, once(1, 0, 1, 1)).error == 0);
@@ -194,14 +197,15 @@ TEST_CASE(
     admission.remove_path(old.session, old.path);
     CHECK(admission.memory() == 200);
   }
-  SUBCASE("there is no memory for both: the old one stays as it is") {
+  SUBCASE("there is no memory for both, and none is needed") {
     for (std::uint8_t other = 2; other < 5; ++other) {
       for (std::uint8_t path = 0; path < 3; ++path) {
-        REQUIRE(enter(admission, once(other, 0, 1, path)).error == 0);
+        REQUIRE(enter(admission, request(other, 0, 1, path)).error == 0);
       }
     }
     CHECK(admission.memory() == 1000);
-    CHECK(enter(admission, once(1, 0, 2)).error == ENOMEM);
+    CHECK(enter(admission, once(1, 0, 2)).replaces == old.path);
+    CHECK(admission.memory() == 1000);
   }
 }
 
@@ -361,6 +365,178 @@ TEST_CASE("sessions, memory and connections have limits, and come back when a se
     CHECK(enter(admission, request(1, 0, 8)).error == 0);
     CHECK(enter(admission, request(1, 0, 9, 1)).error == EINVAL);
   }
+}
+
+wire::ConnectParameters learning(std::uint8_t session, std::uint8_t path = 0) {
+  return request(session, 0, 1, path, kExactlyOnce | wire::kFeatureAccessNotice);
+}
+
+/// The path goes that was spared; storage still holds so much of it, or it is gone.
+void close_spared(Admission& admission, Admission::Place spared, std::uint64_t held = 0) {
+  admission.close_path(spared.session, spared.path);
+  held > 0 ? admission.shrink_path(spared.session, spared.path, held)
+           : admission.remove_path(spared.session, spared.path);
+}
+
+/// Clients that learn of access states, at a server with memory for five paths.
+struct Short {
+  Admission admission{[] {
+    AdmissionLimits few = limits();
+    few.max_sessions = 9;
+    few.memory_limit = 500;
+    few.features |= wire::kFeatureAccessNotice;
+    return few;
+  }()};
+
+  struct Came {
+    int error = 0;
+    Admission::Place place{};
+    Admission::PathId replaces = 0;
+    Admission::Place spares{};
+  };
+  Came come(const wire::ConnectParameters& parameters, unsigned entrance = 0,
+            std::string_view user = "") {
+    const auto considered = admission.consider(parameters, user, "", entrance);
+    if (considered.error != 0) return {.error = considered.error};
+    const std::string name(1, static_cast<char>('a' + parameters.session_uuid[0]));
+    const auto admitted = admission.admit(considered.session, considered.path, name);
+    REQUIRE(admitted.why_not == nullptr);
+    return {.place = {considered.session, considered.path},
+            .replaces = admitted.replaces,
+            .spares = admitted.spares};
+  }
+  void set_inaccessible(std::initializer_list<unsigned> entrances) {
+    for (const unsigned one : entrances) admission.set_access(one, wire::PathAccess::inaccessible);
+  }
+
+  Came first = come(learning(1));
+  Came second = come(learning(1, 1), 1);
+  Came third = come(learning(1, 2), 2);
+  Came other_first = come(learning(2));
+  Came other_second = come(learning(2, 1), 1);
+};
+
+TEST_CASE_FIXTURE(Short,
+                  "where memory is short, a session gets a path before others get a second") {
+  REQUIRE(admission.memory() == 500);
+  SUBCASE("the newest one of who has most goes, and the memory is never more than the limit") {
+    const Came newcomer = come(learning(3));
+    CHECK(newcomer.spares.path == third.place.path);
+    CHECK(admission.memory() == 500);
+    close_spared(admission, newcomer.spares);
+    CHECK(admission.memory() == 500);
+    CHECK(come(learning(1, 2)).error == ENOMEM);
+    CHECK(come(learning(3, 1)).error == ENOMEM);
+    const Came next = come(learning(4));
+    CHECK(next.spares.path == other_second.place.path);
+    close_spared(admission, next.spares);
+    const Came last = come(learning(5));
+    CHECK(last.spares.path == second.place.path);
+    close_spared(admission, last.spares);
+    CHECK(come(learning(6)).error == ENOMEM);  // each has one
+  }
+  SUBCASE("one that carries nothing goes first, and the last that carries something never") {
+    set_inaccessible({0, 1});
+    const Came newcomer = come(learning(3), 2);
+    CHECK(newcomer.spares.path == second.place.path);
+    close_spared(admission, newcomer.spares);
+    const Came next = come(learning(4), 2);
+    CHECK(next.spares.session == other_first.place.session);
+    close_spared(admission, next.spares);
+    const Came last = come(learning(5), 2);
+    CHECK(last.spares.path == first.place.path);
+    close_spared(admission, last.spares);
+    CHECK(come(learning(6), 2).error == ENOMEM);
+  }
+  SUBCASE("a path that is not preferred goes before one that is") {
+    admission.set_access(1, wire::PathAccess::non_optimized);
+    CHECK(come(learning(3)).spares.path == second.place.path);
+  }
+  SUBCASE("silence is no way to carry anything") {
+    admission.set_silent(first.place.session, first.place.path, true);
+    admission.set_silent(third.place.session, third.place.path, true);
+    const Came newcomer = come(learning(3));
+    CHECK(newcomer.spares.path == third.place.path);
+    close_spared(admission, newcomer.spares);
+    admission.set_silent(first.place.session, first.place.path, false);
+    CHECK(come(learning(4)).spares.path == other_second.place.path);
+  }
+  SUBCASE("nor does a path carry anything that its client connects anew") {
+    auto again = learning(1);
+    again.reconnect_count = 1;
+    admission.remove_path(third.place.session, third.place.path);
+    REQUIRE(come(learning(3)).spares.path == 0);
+    REQUIRE(admission.consider(again).error == 0);
+    CHECK(come(learning(4)).spares.path == first.place.path);
+  }
+  SUBCASE("a client that knows nothing of access uses all of its paths") {
+    admission.remove_path(other_second.place.session, other_second.place.path);
+    const Came plain = come(request(3, 0, 1, 0, kExactlyOnce));
+    admission.remove_path(third.place.session, third.place.path);
+    REQUIRE(come(request(3, 0, 1, 1, kExactlyOnce), 1).error == 0);
+    set_inaccessible({0, 1});
+    admission.remove_path(first.place.session, first.place.path);
+    REQUIRE(come(learning(4), 2).spares.path == 0);
+    CHECK(come(learning(5), 2).spares.session == plain.place.session);
+  }
+  SUBCASE("a path that carries something takes the room of its own session's that carry nothing") {
+    const Came only = come(learning(3));
+    close_spared(admission, only.spares);
+    set_inaccessible({0});
+    CHECK(come(learning(3, 1), 1).spares.path == only.place.path);
+  }
+  SUBCASE("one that will carry nothing takes the room of nobody, if its session has another") {
+    set_inaccessible({3});
+    const Came useless = come(learning(3), 3);
+    CHECK(useless.spares.path == third.place.path);
+    close_spared(admission, useless.spares);
+    CHECK(come(learning(3, 1), 3).error == ENOMEM);
+  }
+  SUBCASE("a path that returns needs only what its older generation had") {
+    const Came again = come(learning(2));
+    CHECK(again.replaces == other_first.place.path);
+    CHECK(again.spares.path == 0);
+    CHECK(admission.memory() == 500);
+  }
+  SUBCASE(
+      "nothing goes while storage hangs, or while what went is not closed: it might free nothing") {
+    const Came newcomer = come(learning(3));
+    CHECK(come(learning(4)).error == 0);
+    CHECK(come(learning(5)).error == ENOMEM);
+    close_spared(admission, newcomer.spares, 100);
+    CHECK(admission.memory() == 600);
+    CHECK(come(learning(5)).error == ENOMEM);
+  }
+}
+
+TEST_CASE_FIXTURE(Short, "a client that proves no name takes nothing from one that does") {
+  admission.remove_path(first.place.session, first.place.path);
+  admission.remove_path(second.place.session, second.place.path);
+  admission.remove_path(other_second.place.session, other_second.place.path);
+  for (std::uint8_t path = 0; path < 3; ++path)
+    REQUIRE(come(learning(3, path), 0, "known").error == 0);
+  CHECK(come(learning(4)).error == ENOMEM);
+  CHECK(come(learning(5), 0, "known").spares.session != 0);
+}
+
+TEST_CASE("a user whose memory is used up spares a path of his own") {
+  AdmissionLimits few = limits();
+  few.memory_limit_per_user = 200;
+  Admission admission{few};
+  const auto come = [&](const wire::ConnectParameters& parameters, std::string_view user) {
+    const auto considered = admission.consider(parameters, user);
+    if (considered.error != 0) return Admission::Admitted{.error = considered.error};
+    const std::string name(1, static_cast<char>('a' + parameters.session_uuid[0]));
+    return admission.admit(considered.session, considered.path, name);
+  };
+  REQUIRE(come(once(1, 0, 1), "one").why_not == nullptr);
+  REQUIRE(come(once(1, 0, 1, 1), "one").why_not == nullptr);
+  REQUIRE(come(once(2, 0, 1), "two").why_not == nullptr);
+  REQUIRE(come(once(2, 0, 1, 1), "two").why_not == nullptr);
+  REQUIRE(come(once(2, 0, 1, 2), "two").error == ENOMEM);
+  CHECK(come(once(3, 0, 1), "one").spares.session == 1);
+  CHECK(come(once(3, 0, 1, 1), "one").error == ENOMEM);
+  CHECK(come(once(4, 0, 1), "one").error == ENOMEM);
 }
 
 TEST_CASE("a session without paths is over, unless it lingers") {

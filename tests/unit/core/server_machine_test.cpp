@@ -37,6 +37,7 @@ class TestExecutor final : public ServerPathExecutor {
     if (closes) report(Event::released);
   }
   void look() override { ++looks; }
+  void silence(bool silent) override { is_silent = silent; }
   void send_rest() override { ++rests; }
   bool provide_chunks() override {
     place.core.set_chunks(memory);
@@ -81,6 +82,7 @@ class TestExecutor final : public ServerPathExecutor {
   bool has_memory = true;
   bool is_gone = false;
   int looks = 0;
+  bool is_silent = false;
   int rests = 0;
 
  private:
@@ -157,7 +159,9 @@ TEST_CASE("machine: a silent client's path ends after its misses, one that is he
     if (heard.place.open()) heard.hear(wire::kHeartbeat);
   }
   CHECK(silent.end == End::silent);
+  CHECK(silent.is_silent);
   CHECK_FALSE(heard.end);
+  CHECK_FALSE(heard.is_silent);
   CHECK(world.lingered == 0);
 }
 
