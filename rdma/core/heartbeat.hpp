@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdint>
 
 #include "rdma/core/time.hpp"
 
@@ -18,15 +19,23 @@ inline constexpr unsigned kLinuxHeartbeatMisses = 5;
 /// in ticks that really happened, so that a process that was itself stopped for a while does not
 /// blame its peer.
 ///
+/// A client asks at each interval, because it judges its connections by the answers. A server has
+/// heard its client then, and asks only when an interval has passed in silence: an idle path has
+/// half of the messages.
+///
 /// Units:   interval > 0; a peer is dead after misses_max + 1 to misses_max + 2 silent intervals.
 /// Threads: belongs to one path; pure, the time is an argument.
 /// Source:  docs/protocol.md, heartbeats.
 class Heartbeat {
  public:
   enum class Verdict { nothing, send, dead };
+  enum class Asks : std::uint8_t { always, in_silence };
 
-  Heartbeat(Duration interval, unsigned misses_max)
-      : interval_{interval}, misses_max_{misses_max} {}
+  /// Who would not wait for an answer asks always.
+  Heartbeat(Duration interval, unsigned misses_max, Asks asks = Asks::always)
+      : interval_{interval},
+        misses_max_{misses_max},
+        asks_after_{asks == Asks::in_silence && misses_max > 0 ? 1U : 0U} {}
 
   void start(Instant now) {
     next_ = now + interval_;
@@ -38,7 +47,7 @@ class Heartbeat {
     if (now < next_) return Verdict::nothing;
     next_ = now + interval_;
     if (missed_ > misses_max_) return Verdict::dead;
-    return missed_++ == 0 ? Verdict::send : Verdict::nothing;
+    return missed_++ == asks_after_ ? Verdict::send : Verdict::nothing;
   }
 
   unsigned missed() const { return missed_; }  ///< ticks since the last traffic
@@ -47,6 +56,7 @@ class Heartbeat {
  private:
   Duration interval_;
   unsigned misses_max_;
+  unsigned asks_after_;  ///< ticks without traffic
   unsigned missed_ = 0;
   Instant next_{};
 };

@@ -8,6 +8,13 @@ namespace rtrs {
 
 using Kind = PathEnd::Kind;
 
+namespace {
+
+/// Heartbeat intervals. Of a connection that tells of nothing, while others of its path do.
+constexpr unsigned kLookEvery = 8;
+
+}  // namespace
+
 ServerMachine::ServerMachine(const ServerSessionOptions& session, ServerMachineOptions options,
                              ServerHandler& handler, ServerExecutor& executor)
     : options_{options}, executor_{executor}, session_{session, handler, *this} {}
@@ -84,7 +91,7 @@ void ServerMachine::tick(Path& path) {
     return close(path, {.kind = Kind::silent});
   }
   if (path.core.silent() != was_silent) path.executor->silence(!was_silent);
-  path.executor->look();
+  if (path.core.silent() || ++path.ticks_ % kLookEvery == 0) path.executor->look();
   if (path.open()) path.deadline_ = now_ + path.core.options().heartbeat_interval;
 }
 

@@ -71,7 +71,7 @@ class ServerPathExecutor {
   virtual void leaves(const PathEnd& end, bool over) = 0;
   /// Closes all connections. Report released.
   virtual void close() = 0;
-  /// Looks at all connections, because an event may have been missed. Called at each heartbeat.
+  /// Looks at all connections, because an event may have been missed. Called now and then.
   virtual void look() = 0;
   /// Nothing has come over the path for an interval; or something came again.
   virtual void silence(bool silent) = 0;
@@ -158,6 +158,7 @@ class ServerMachine final : public ServerSessionOwner {
     ServerMachine& machine_;
     State state_ = State::shaking_hands;
     Instant deadline_ = Instant::max();  ///< of the handshake, then the next heartbeat
+    unsigned ticks_ = 0;                 ///< heartbeat intervals so far
     bool reading_ = false;
     std::optional<PathEnd> fence_;  ///< the session closed it while it was read
   };

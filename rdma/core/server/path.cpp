@@ -36,7 +36,8 @@ ServerPath::ServerPath(ServerSession& session, ServerPathOwner& owner, ServerPat
       connections_(options.cid_count),
       proofs_{options.cid_count, options.keys},
       chunks_{session.options().chunk_size()},
-      heartbeat_{options.heartbeat_interval, options.heartbeat_misses} {
+      heartbeat_{options.heartbeat_interval, options.heartbeat_misses,
+                 Heartbeat::Asks::in_silence} {
   for (std::uint16_t cid = 0; cid < options.cid_count; ++cid) {
     connections_[cid].path = this;
     connections_[cid].cid = cid;

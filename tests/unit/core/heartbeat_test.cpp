@@ -55,6 +55,26 @@ TEST_CASE("only one unanswered heartbeat is under way at a time") {
   CHECK(heartbeat.on_tick(Instant{7s}) == Verdict::send);
 }
 
+TEST_CASE("an end that hears its peer asks nothing, and after an interval of silence once") {
+  Heartbeat heartbeat{1s, 4, Heartbeat::Asks::in_silence};
+  heartbeat.start(Instant{});
+  Instant now{};
+  for (int i = 0; i < 10; ++i) {
+    heartbeat.on_traffic();
+    CHECK(heartbeat.on_tick(now += 1s) == Verdict::nothing);
+  }
+  CHECK(heartbeat.on_tick(now += 1s) == Verdict::send);
+  for (int i = 0; i < 3; ++i) CHECK(heartbeat.on_tick(now += 1s) == Verdict::nothing);
+  CHECK(heartbeat.on_tick(now += 1s) == Verdict::dead);
+}
+
+TEST_CASE("an end without patience for an answer asks at each interval") {
+  Heartbeat heartbeat{1s, 0, Heartbeat::Asks::in_silence};
+  heartbeat.start(Instant{});
+  CHECK(heartbeat.on_tick(Instant{1s}) == Verdict::send);
+  CHECK(heartbeat.on_tick(Instant{2s}) == Verdict::dead);
+}
+
 TEST_CASE("nothing happens before the deadline") {
   Heartbeat heartbeat{1s, 0};
   heartbeat.start(Instant{5s});

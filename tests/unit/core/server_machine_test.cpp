@@ -144,7 +144,6 @@ TEST_CASE("machine: a handshake that is late ends its path, and no path that ser
   CHECK(world.machine.next_deadline() == world.now + kInterval);
   world.pass(kHandshake - 1ms);
   CHECK_FALSE(a.end);
-  CHECK(b.looks == 1);
   world.pass(1ms);
   CHECK(a.end == End::late);
   CHECK_FALSE(b.end);
@@ -308,6 +307,19 @@ TEST_CASE("machine: a server that stops takes nobody, and ends a path when all i
   path.report(Event::flushed);
   CHECK(path.end == End::drained);
   CHECK(world.is_gone);
+}
+
+TEST_CASE("machine: the connections of a path are looked at in silence, and else now and then") {
+  World world;
+  TestExecutor& path = world.add_serving();
+  for (int i = 0; i < 16; ++i) {
+    path.hear(wire::kHeartbeat);
+    world.pass(kInterval);
+  }
+  CHECK(path.looks == 2);
+  world.pass(kInterval);
+  world.pass(kInterval);
+  CHECK(path.looks == 4);
 }
 
 TEST_CASE("machine: a path ends once, for the first reason") {
