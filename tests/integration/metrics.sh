@@ -208,6 +208,29 @@ wrong_addresses() {
 }
 it "an address for metrics that is wrong is refused" wrong_addresses
 
+many_exports() {
+  local i exports=()
+  for i in {100..699}; do exports+=(--export "e$i=null:1M"); done
+  start_server "${exports[@]}" --control "$PWD/server.control" --export "zz=$PWD/missing"
+  attach e698
+  spawn holder /usr/bin/python3 -c 'import nbd, signal, sys
+h = nbd.NBD()
+h.connect_uri(sys.argv[1])
+h.pread(512, 0)
+print("open", flush=True)
+signal.pause()' "$uri"
+  wait_for_line holder.out open
+  limited "${ctl_command[@]}" "$PWD/server.control" metrics >page
+  (($(grep -c '^rnbd_export_size_bytes' page) == 513)) || fail "not 512 exports and the others"
+  (($(grep -c '^rnbd_export_state' page) == 3 * 513)) || fail "other exports have states"
+  says page '^rnbd_export_openers.export="e698",access="(ro|unclaimed)". 1'
+  says page '^rnbd_export_state.export="zz",state="waiting". 1'
+  says page '^rnbd_export_size_bytes.export="\(others\)". 93323264'
+  ! grep -q 'throttled_total.export="(others)"' page || fail "a sum that may shrink is a counter"
+  kill_hard holder
+}
+it "beyond 512 exports those that matter have lines, and the others are told together" many_exports
+
 serves_without_metrics() {
   local taken program
   spawn holder /usr/bin/python3 -u -c '

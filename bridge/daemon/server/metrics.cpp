@@ -4,8 +4,11 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <functional>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "bridge/daemon/metrics_common.hpp"
@@ -22,94 +25,143 @@ constexpr std::chrono::seconds kHungAfter{10};
 
 double in_seconds(rtrs::Duration time) { return std::chrono::duration<double>(time).count(); }
 
-/// An export as its users see it.
-struct ExportUse {
+/// What is told of an export, or of several together.
+struct ExportLine {
+  std::string name;
+  bool named = false;       ///< it stands in the configuration; others are files of a search path
+  bool served_once = true;  ///< it is more than a file that is displaced
+  bool together = false;    ///< several, and not always the same: nothing that only grows is told
   rtrs::Duration oldest{};
   std::map<std::string, std::uint64_t> openers;  ///< by access mode
+  bool waits = false;
+  bool displaced = false;
+  std::uint64_t size = 0;
+  std::optional<StorageSpace> space;
+  ThrottleReading throttled{};
+
+  const char* state() const { return waits ? "waiting" : oldest >= kHungAfter ? "hung" : "served"; }
+  /// What an operator looks for goes first.
+  unsigned importance() const {
+    if (waits || displaced || oldest >= kHungAfter) return 2;
+    return openers.empty() && throttled.waiting == 0 ? 0 : 1;
+  }
+  /// Of several together the worst is told, and what can be added up.
+  void add(const ExportLine& other) {
+    named |= other.named;
+    served_once |= other.served_once;
+    oldest = std::max(oldest, other.oldest);
+    for (const auto& [access, count] : other.openers) openers[access] += count;
+    waits |= other.waits;
+    displaced |= other.displaced;
+    size += other.size;
+    throttled.waiting += other.throttled.waiting;
+    throttled.waited += other.throttled.waited;
+    throttled.nanoseconds += other.throttled.nanoseconds;
+  }
 };
 
-std::map<std::string, ExportUse> use_of_exports(const Sessions& sessions) {
-  std::map<std::string, ExportUse> all;
+void add_users(std::map<std::string, ExportLine>& lines, const Sessions& sessions) {
   for (const auto& session : sessions) {
     for (const auto& item : session.items) {
-      ExportUse& use = all[item.name];
-      use.oldest = std::max(use.oldest, item.oldest);
-      ++use.openers[item.how];
+      ExportLine& line = lines[item.name];
+      line.oldest = std::max(line.oldest, item.oldest);
+      ++line.openers[item.how];
     }
   }
-  return all;
 }
 
-/// By the limits of the export, not by those of a session.
-void add_throttled(Exposition& page, const std::vector<ExportStatus>& exports) {
-  page.family("export_throttled", MetricType::gauge,
-              "Requests that the export's limits hold back.");
-  for (const ExportStatus& each : exports)
-    page.sample({{"export", each.name}}, each.throttled.waiting);
-  page.family("export_throttled_total", MetricType::counter,
-              "Requests that have waited because of the export's limits.");
-  for (const ExportStatus& each : exports)
-    page.sample({{"export", each.name}}, each.throttled.waited);
-  page.family("export_throttled_seconds_total", MetricType::counter,
-              "For how long these have waited together.");
-  for (const ExportStatus& each : exports) {
-    page.sample({{"export", each.name}},
-                in_seconds(std::chrono::nanoseconds{each.throttled.nanoseconds}));
+/// By name. Beyond as many as meters have names, the least important are told together.
+std::vector<ExportLine> lines_of(const ExportCatalogue& catalogue, const Sessions& sessions) {
+  std::map<std::string, ExportLine> all;
+  add_users(all, sessions);
+  // Users' own directories may have files of one name.
+  for (const auto& file : catalogue.displaced_files()) {
+    const auto [line, is_new] = all.try_emplace(file.name);
+    if (is_new) line->second.served_once = false;
+    line->second.displaced = true;
   }
-}
-
-void add_space(Exposition& page, const std::vector<ExportStatus>& exports) {
-  const auto each = [&](const char* name, const char* help, auto part) {
-    page.family(name, MetricType::gauge, help);
-    for (const ExportStatus& status : exports)
-      if (status.space) page.sample({{"export", status.name}}, (*status.space).*part);
-  };
-  each("export_unallocated_bytes", "What writes may still take of the file's file system.",
-       &StorageSpace::unallocated);
-  each("export_filesystem_free_bytes", "What is free of that file system, for others than root.",
-       &StorageSpace::free);
-  each("export_filesystem_bytes", "The size of that file system.", &StorageSpace::whole);
+  for (const ExportStatus& each : catalogue.exports()) {
+    ExportLine& line = all[each.name];
+    line.named = line.served_once = true;
+    line.waits = each.waits();
+    line.displaced |= !each.displaced.empty();
+    line.size = each.size;
+    line.space = each.space;
+    line.throttled = each.throttled;
+  }
+  std::vector<ExportLine> lines;
+  for (auto& [name, line] : all) {
+    line.name = name;
+    lines.push_back(std::move(line));
+  }
+  if (lines.size() <= MeterBook::kMostNames) return lines;
+  std::ranges::stable_sort(lines, std::greater{}, &ExportLine::importance);
+  ExportLine others;
+  others.name = MeterBook::kOthers;
+  others.together = true;
+  for (std::size_t i = MeterBook::kMostNames; i < lines.size(); ++i) others.add(lines[i]);
+  lines.resize(MeterBook::kMostNames);
+  std::ranges::sort(lines, {}, &ExportLine::name);
+  lines.push_back(std::move(others));
+  return lines;
 }
 
 void add_exports(Exposition& page, const ExportCatalogue& catalogue, const Sessions& sessions) {
-  auto uses = use_of_exports(sessions);
-  const std::vector<ExportStatus> exports = catalogue.exports();
-  for (const ExportStatus& each : exports) uses.try_emplace(each.name);
-  page.family("export_oldest_request_seconds", MetricType::gauge,
-              "For how long the oldest request that is under way has been at the storage, seen "
-              "every few seconds.");
-  for (const auto& [name, use] : uses) page.sample({{"export", name}}, in_seconds(use.oldest));
+  const std::vector<ExportLine> lines = lines_of(catalogue, sessions);
+  const auto each = [&](const char* name, MetricType type, const char* help, auto tells,
+                        auto value) {
+    page.family(name, type, help);
+    for (const ExportLine& line : lines)
+      if (tells(line)) page.sample({{"export", line.name}}, value(line));
+  };
+  const auto served = [](const ExportLine& line) { return line.served_once; };
+  const auto named = [](const ExportLine& line) { return line.named; };
+  const auto counted = [](const ExportLine& line) { return line.named && !line.together; };
+  const auto has_space = [](const ExportLine& line) { return line.space.has_value(); };
+  each("export_oldest_request_seconds", MetricType::gauge,
+       "For how long the oldest request that is under way has been at the storage, seen every few "
+       "seconds.",
+       served, [](const ExportLine& line) { return in_seconds(line.oldest); });
   page.family("export_openers", MetricType::gauge, "Sessions that have it open.");
-  for (const auto& [name, use] : uses) {
+  for (const ExportLine& line : lines) {
     for (const char* access : {"ro", "rw", "migration", "unclaimed"}) {
-      const auto count = use.openers.find(access);
-      page.sample({{"export", name}, {"access", access}},
-                  count != use.openers.end() ? count->second : std::uint64_t{0});
+      const auto count = line.openers.find(access);
+      if (!line.served_once) continue;
+      page.sample({{"export", line.name}, {"access", access}},
+                  count != line.openers.end() ? count->second : std::uint64_t{0});
     }
   }
   page.family("export_state", MetricType::gauge,
               "1 for the state that it is in: waiting for its storage, hung (a request is 10 s "
               "old), or served.");
-  for (const auto& [name, use] : uses) {
-    const auto named = std::ranges::find(exports, name, &ExportStatus::name);
-    const bool waits = named != exports.end() && named->waits();
-    page.state({{"export", name}},
-               waits                      ? "waiting"
-               : use.oldest >= kHungAfter ? "hung"
-                                          : "served",
-               {"served", "waiting", "hung"});
+  for (const ExportLine& line : lines) {
+    if (line.served_once)
+      page.state({{"export", line.name}}, line.state(), {"served", "waiting", "hung"});
   }
-  page.family("export_displaced", MetricType::gauge,
-              "1: its path leads to other storage than clients have, or nowhere.");
-  std::map<std::string, bool> displaced;  // users' own directories may have files of one name
-  for (const ExportStatus& each : catalogue.displaced_files()) displaced[each.name] = true;
-  for (const ExportStatus& each : exports) displaced[each.name] |= !each.displaced.empty();
-  for (const auto& [name, is] : displaced)
-    page.sample({{"export", name}}, std::uint64_t{is ? 1U : 0U});
-  page.family("export_size_bytes", MetricType::gauge, "Its size; 0 while it waits.");
-  for (const ExportStatus& each : exports) page.sample({{"export", each.name}}, each.size);
-  add_space(page, exports);
-  add_throttled(page, exports);
+  each(
+      "export_displaced", MetricType::gauge,
+      "1: its path leads to other storage than clients have, or nowhere.",
+      [](const ExportLine& line) { return line.named || line.displaced; },
+      [](const ExportLine& line) { return std::uint64_t{line.displaced ? 1U : 0U}; });
+  each("export_size_bytes", MetricType::gauge, "Its size; 0 while it waits.", named,
+       [](const ExportLine& line) { return line.size; });
+  each("export_unallocated_bytes", MetricType::gauge,
+       "What writes may still take of the file's file system.", has_space,
+       [](const ExportLine& line) { return line.space->unallocated; });
+  each("export_filesystem_free_bytes", MetricType::gauge,
+       "What is free of that file system, for others than root.", has_space,
+       [](const ExportLine& line) { return line.space->free; });
+  each("export_filesystem_bytes", MetricType::gauge, "The size of that file system.", has_space,
+       [](const ExportLine& line) { return line.space->whole; });
+  each("export_throttled", MetricType::gauge, "Requests that the export's limits hold back.", named,
+       [](const ExportLine& line) { return line.throttled.waiting; });
+  each("export_throttled_total", MetricType::counter,
+       "Requests that have waited because of the export's limits.", counted,
+       [](const ExportLine& line) { return line.throttled.waited; });
+  each("export_throttled_seconds_total", MetricType::counter,
+       "For how long these have waited together.", counted, [](const ExportLine& line) {
+         return in_seconds(std::chrono::nanoseconds{line.throttled.nanoseconds});
+       });
 }
 
 /// Those that have lines of their own, and the sum of the others.
@@ -227,15 +279,16 @@ std::string ServerMetrics::page() const {
 
 Json ServerMetrics::counters() const {
   const Sessions sessions = server_.sessions();
-  const auto uses = use_of_exports(sessions);
+  std::map<std::string, ExportLine> lines;
+  add_users(lines, sessions);
   Json counters{{"program", "rnbd-server"}, {"devices", Json::array()}, {"paths", Json::array()}};
   for (const auto& [name, reading] : meters_.read()) {
     Json device = counters_of(name, reading);
-    const auto use = uses.find(name);
+    const auto line = lines.find(name);
     device["oldest_ms"] =
-        use == uses.end()
+        line == lines.end()
             ? 0
-            : std::chrono::duration_cast<std::chrono::milliseconds>(use->second.oldest).count();
+            : std::chrono::duration_cast<std::chrono::milliseconds>(line->second.oldest).count();
     counters["devices"].push_back(std::move(device));
   }
   for (const auto& session : sessions) {
