@@ -39,4 +39,20 @@ inline bool are_descriptors_scarce() {
   return static_cast<rlim_t>(lowest) + std::max(2 * reserve, limit.rlim_cur / 4) >= limit.rlim_cur;
 }
 
+/// Whether so few descriptors are left that what a server opens for itself should wait, so that
+/// clients find room: a quarter of all, and less where there are few of them anyway.
+///
+/// Threads: any.
+inline bool are_descriptors_for_clients() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return false;
+  const int lowest = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 0);
+  if (lowest < 0) return true;
+  ::close(lowest);
+  constexpr rlim_t kFew = 1024;
+  const rlim_t kept = limit.rlim_cur < kFew ? std::min(kReservedDescriptors, limit.rlim_cur / 4)
+                                            : limit.rlim_cur / 4;
+  return static_cast<rlim_t>(lowest) + kept >= limit.rlim_cur;
+}
+
 }  // namespace rtrs

@@ -62,6 +62,28 @@ at_the_server() {
 it "at the server: attached clients write and flush, and others are let in" at_the_server ""
 it "the same with threads instead of io_uring" at_the_server --no-uring
 
+# Two reactors: each file takes three descriptors, and a quarter is for clients.
+too_many_files() {
+  requires prlimit
+  requires_python nbd
+  local i exports=()
+  for i in {100..449}; do
+    truncate -s 1M "image$i"
+    exports+=(--export "e$i=$PWD/image$i")
+  done
+  server_command=(prlimit --nofile=1024:1024 "${server_command[@]}")
+  start_server --reactors 2 "${exports[@]}" --control "$PWD/server.control"
+  says server.log "warning: export 'e449' is not served yet.*of the 1024 descriptors.*LimitNOFILE="
+  attach e100
+  works
+  stop nbdkit
+  stop server
+  status_of 1 "${server_command[@]}" --listen tcp:127.0.0.1:0 --reactors 2 "${exports[@]}" \
+    --check-config
+  says said "export 'e449': .*of the 1024 descriptors.*LimitNOFILE="
+}
+it "files that would take the last descriptors wait, and clients are served" too_many_files
+
 # Strangers take all descriptors before a client that is there makes its first change. That may be
 # refused, but it ends nothing.
 first_change() {

@@ -24,8 +24,12 @@ using std::chrono::steady_clock;
 /// Before the first client, for storage in use. Linux's clients do not ask again by themselves when
 /// they were refused; those of exports that are free wait along.
 constexpr std::chrono::seconds kStartPatience{3};
-constexpr std::chrono::milliseconds kOften{50};   ///< between two attempts, meanwhile
-constexpr std::chrono::seconds kEvery{1};         ///< and afterwards
+constexpr std::chrono::milliseconds kOften{50};  ///< between two attempts, meanwhile
+constexpr std::chrono::seconds kEvery{1};        ///< and afterwards, at the soonest
+/// Each attempt looks for similar names in the folder of what is missing. A thousand of them must
+/// not keep a CPU busy: it takes a fiftieth of the time, until an attempt is made each half minute.
+constexpr unsigned kShare = 50;
+constexpr std::chrono::seconds kRarely{30};
 constexpr std::chrono::minutes kRemindEvery{10};  ///< the log
 
 constexpr std::size_t kNamesAnnounced = 8;
@@ -108,10 +112,14 @@ struct LateExports::Impl {
   void run(const std::stop_token& end) {
     attempt([&] { tell(); });
     std::unique_lock lock{mutex};
+    steady_clock::duration pause = kEvery;
     while (catalogue.waits()) {
-      woken.wait_for(lock, end, kEvery, [] { return false; });
+      woken.wait_for(lock, end, pause, [] { return false; });
       if (end.stop_requested()) return;
+      const auto began = steady_clock::now();
       attempt([&] { look(); });  // what it lacks now it may have next time
+      const auto took = steady_clock::now() - began;
+      pause = std::clamp<steady_clock::duration>(kShare * took, kEvery, kRarely);
     }
   }
 

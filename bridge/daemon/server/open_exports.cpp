@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "bridge/daemon/server/open_exports.hpp"
 
+#include <sys/resource.h>
+
 #include <algorithm>
+#include <cerrno>
 #include <map>
 #include <thread>
 #include <utility>
@@ -9,13 +12,27 @@
 #include "bridge/daemon/logging.hpp"
 #include "bridge/daemon/server/late_exports.hpp"
 #include "bridge/daemon/server/sandbox.hpp"
+#include "rdma/descriptor_reserve.hpp"
 
 namespace rnbd {
 namespace {
 
+/// A file takes a descriptor for each reactor and one more. A server that gave its last ones to
+/// exports would be ready and refuse every client.
+Failure lacks_descriptors(const std::string& storage) {
+  rlimit limit{};
+  getrlimit(RLIMIT_NOFILE, &limit);
+  return {EMFILE, storage + ": of the " + std::to_string(limit.rlim_cur) +
+                      " descriptors that this server may have the last ones are for clients; a "
+                      "file takes 1 and one for each reactor: let the server have more "
+                      "(LimitNOFILE= of its unit), or give it fewer reactors or exports"};
+}
+
 tl::expected<std::unique_ptr<Backend>, Failure> open_in_sandbox(const std::string& storage,
                                                                 const BackendOptions& options) {
   auto backend = open_backend(storage, options);
+  if (backend && rtrs::are_descriptors_for_clients())
+    return tl::unexpected(lacks_descriptors(storage));
   if (!backend) backend.error().text += sandbox_hint(backend.error().error, storage);
   return backend;
 }
