@@ -171,6 +171,8 @@ class Server {
   /// Bytes of the chunks of all paths.
   virtual std::uint64_t memory() const = 0;
   virtual std::uint64_t memory_limit() const = 0;  ///< bytes
+  /// That are there now, half-open ones included.
+  virtual unsigned connections() const = 0;
   /// The repeats in all sessions that have ended.
   virtual Repeats past_repeats() const = 0;
   /// Stops accepting, waits up to `drain` for running requests, closes everything and joins the

@@ -352,7 +352,7 @@ class Examiner {
     count_clients(report.status, all, exports);
     if (!all) return;
     examine_listeners(report);
-    examine_room(report);
+    examine_limits(report);
     for (const char* part : {"search_path", "certificates"}) {
       const std::string trouble = said_text(report.status, part);
       if (!trouble.empty()) find(CtlHealth::warning, part, program, trouble);
@@ -375,15 +375,19 @@ class Examiner {
     }
   }
 
-  /// Further clients are turned away when the rest is taken.
-  void examine_room(const CtlReport& report) {
-    const std::uint64_t most = said_number(report.status, "max_sessions"),
-                        present = said_list(report.status, "sessions").size();
-    if (most == 0 || present * 5 < most * 4) return;
-    find(CtlHealth::warning, "sessions", report.program.name,
-         std::to_string(present) + " of at most " + std::to_string(most) +
-             " are there, and clients beyond get ENOMEM; raise max-sessions, or see who is there: "
-             "rnbd-ctl server list sessions");
+  /// Those that come later are turned away when the rest is taken.
+  void examine_limits(const CtlReport& report) {
+    for (const CtlJson& each : said_list(report.status, "limits")) {
+      const std::string name = said_text(each, "limit");
+      const std::uint64_t used = said_number(each, "used"), most = said_number(each, "most");
+      if (most == 0 || used < most - most / 10) continue;
+      const bool of_unit = name == "LimitNOFILE" || name == "TasksMax";
+      find(CtlHealth::warning, "limit", name,
+           which_server(report) + std::to_string(used) + " of " + std::to_string(most) +
+               " are used, and clients beyond are refused; raise " + name +
+               (of_unit ? " of the unit" : "") +
+               ", or see who is there: rnbd-ctl server list sessions");
+    }
   }
 
   void examine_listeners(const CtlReport& report) {

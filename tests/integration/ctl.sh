@@ -664,7 +664,10 @@ little_room() {
   nbdkit_name=second attach disk0
   nbdsh <<<'h.pread(512, 0)'
   status_of 1 "${ctl_command[@]}" --root "$root" server check
-  says said '^WARNING: sessions full: 2 of at most 2 are there.*max-sessions'
+  says said '^WARNING: limit max-sessions: 2 of 2 are used.*raise max-sessions'
+  limited "${ctl_command[@]}" "$PWD/root/run/rnbd/full.control" metrics >page
+  says page '^rnbd_limit_used.limit="max-sessions". 2'
+  says page '^rnbd_limit.limit="LimitNOFILE". [0-9]+'
 }
 it "check warns of a server that has little room for further sessions" little_room
 

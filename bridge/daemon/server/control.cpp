@@ -109,14 +109,14 @@ Json status_of_failures(const MeterBook& meters) {
 }
 
 Json status(rtrs::Server& server, const ExportCatalogue& catalogue, const MeterBook& meters,
-            Limits of_sessions, unsigned max_sessions) {
+            Limits of_sessions, const ServerMetrics& metrics) {
   // Read the sessions first: their paths name listeners, and the list of these only grows.
   const auto sessions = server.sessions();
   const auto listeners = server.listeners();
   Json answer{{"server_id", rtrs::server_id_text(server.id())},
               {"version", RNBDKIT_VERSION},
               {"memory", server.memory()},
-              {"max_sessions", max_sessions}};
+              {"limits", status_of_limits(metrics.limits())}};
   answer["listeners"] = status_of_listeners(listeners);
   const std::string trouble = catalogue.files().trouble();
   if (!trouble.empty()) answer["search_path"] = "waiting: " + trouble;
@@ -190,11 +190,11 @@ tl::expected<Json, rtrs::Failure> change_access(rtrs::Server& server, const std:
 
 std::vector<ControlCommand> server_commands(rtrs::Server& server, const ExportCatalogue& catalogue,
                                             const BlockServer& handler, const MeterBook& meters,
-                                            Reloader& reloader, unsigned max_sessions) {
+                                            Reloader& reloader, const ServerMetrics& metrics) {
   return {{"status", "",
            "listeners, exports, sessions with their paths and devices, memory of requests",
-           [&, max_sessions](const std::string&) -> tl::expected<Json, rtrs::Failure> {
-             return status(server, catalogue, meters, handler.session_limits(), max_sessions);
+           [&](const std::string&) -> tl::expected<Json, rtrs::Failure> {
+             return status(server, catalogue, meters, handler.session_limits(), metrics);
            },
            /*for_readers=*/true},
           {"access", "LISTENER ACCESS",

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "bridge/control/commands.hpp"
+#include "bridge/daemon/server/metrics.hpp"
 #include "bridge/daemon/server/reload.hpp"
 #include "bridge/metrics/meter.hpp"
 #include "bridge/server/block_server.hpp"
@@ -17,6 +18,6 @@ namespace rnbd {
 /// Source:  rnbd-server(8), CONTROL.
 std::vector<ControlCommand> server_commands(rtrs::Server& server, const ExportCatalogue& catalogue,
                                             const BlockServer& handler, const MeterBook& meters,
-                                            Reloader& reloader, unsigned max_sessions);
+                                            Reloader& reloader, const ServerMetrics& metrics);
 
 }  // namespace rnbd

@@ -342,9 +342,8 @@ std::string control_path(const Settings& settings) {
 
 ControlCommands control_commands(rtrs::Server& server, ExportCatalogue& catalogue,
                                  BlockServer& handler, const MeterBook& meters, Reloader& reloader,
-                                 const ServerMetrics& metrics, const LateOpening& late_metrics,
-                                 unsigned max_sessions) {
-  auto all = with_late(server_commands(server, catalogue, handler, meters, reloader, max_sessions),
+                                 const ServerMetrics& metrics, const LateOpening& late_metrics) {
+  auto all = with_late(server_commands(server, catalogue, handler, meters, reloader, metrics),
                        "metrics", late_metrics);
   for (const DaemonAnnex* annex : daemon_annexes())
     if (annex->commands != nullptr)
@@ -441,8 +440,7 @@ int serve(const Invocation& invocation, ExportCatalogue& catalogue, const State&
   signals_mean_drain();
   std::optional<Reloader> reloader;
   reloader.emplace(invocation, Reloader::Serving{catalogue, handler, *server, tell_manager});
-  const ServerMetrics metrics{*server, catalogue, *meters, settings.queue_depth,
-                              settings.tls_keys.certificates};
+  const ServerMetrics metrics{*server, catalogue, *meters, settings};
   MetricsServerPtr metrics_server;
   std::optional<LateOpening> late_metrics;
   late_metrics.emplace(
@@ -451,8 +449,8 @@ int serve(const Invocation& invocation, ExportCatalogue& catalogue, const State&
             settings.metrics, [&] { return metrics.page(); }, metrics_server);
       },
       log_function());
-  const ControlCommands commands = control_commands(*server, catalogue, handler, *meters, *reloader,
-                                                    metrics, *late_metrics, settings.max_sessions);
+  const ControlCommands commands =
+      control_commands(*server, catalogue, handler, *meters, *reloader, metrics, *late_metrics);
   std::unique_ptr<ControlSocket> control;
   std::optional<LateOpening> late_control;
   late_control.emplace([&] { return open_control(control_path(settings), commands, control); },

@@ -256,13 +256,22 @@ void add_refusals(Exposition& page, const std::map<int, std::uint64_t>& refusals
 
 }  // namespace
 
+LimitUses ServerMetrics::limits() const {
+  LimitUses limits = limits_of_process();
+  limits.push_back({"max-sessions", server_.sessions().size(), settings_.max_sessions});
+  limits.push_back({"max-connections", server_.connections(), settings_.max_connections});
+  limits.push_back({"memory-limit", server_.memory(), server_.memory_limit()});
+  return limits;
+}
+
 std::string ServerMetrics::page() const {
   const Sessions sessions = server_.sessions();
   Exposition page;
   add_build_info(page);
   add_operations(page, "export", meters_.read());
   add_exports(page, catalogue_, sessions);
-  add_sessions(page, sessions, queue_depth_);
+  add_limits(page, limits());
+  add_sessions(page, sessions, settings_.queue_depth);
   add_paths(page, sessions);
   page.family("chunk_memory_bytes", MetricType::gauge, "Request memory that the paths take.");
   page.sample({}, server_.memory());
@@ -273,7 +282,7 @@ std::string ServerMetrics::page() const {
               "Frames over TCP that arrived damaged: their CRC32C does not match.");
   page.sample({}, rtrs::digest_errors());
   add_replays(page, server_.past_repeats(), sessions);
-  add_ends(page, rtrs::tls::ends_in(certificates_));
+  add_ends(page, rtrs::tls::ends_in(settings_.tls_keys.certificates));
   return page.take();
 }
 

@@ -9,6 +9,8 @@
 #include <vector>
 
 #include "bridge/control/commands.hpp"
+#include "bridge/daemon/limits.hpp"
+#include "bridge/daemon/server/settings.hpp"
 #include "bridge/metrics/meter.hpp"
 #include "bridge/server/catalogue.hpp"
 #include "rdma/server.hpp"
@@ -20,19 +22,17 @@ namespace rnbd {
 /// Threads: any, while the server runs.
 class ServerMetrics {
  public:
-  /// `certificates`: their directory; "" = none.
+  /// `settings` must outlive it, too.
   ServerMetrics(rtrs::Server& server, const ExportCatalogue& catalogue, const MeterBook& meters,
-                std::uint32_t queue_depth, std::string certificates)
-      : server_{server},
-        catalogue_{catalogue},
-        meters_{meters},
-        queue_depth_{queue_depth},
-        certificates_{std::move(certificates)} {}
+                const Settings& settings)
+      : server_{server}, catalogue_{catalogue}, meters_{meters}, settings_{settings} {}
 
   /// The page of docs/metrics.md. Waits for the event loops.
   std::string page() const;
   /// For `rnbd-ctl top`. Waits likewise.
   Json counters() const;
+  /// How much of each limit is used. Waits likewise.
+  LimitUses limits() const;
   /// `metrics` and `counters`; this must outlive them.
   std::vector<ControlCommand> commands() const;
 
@@ -40,8 +40,7 @@ class ServerMetrics {
   rtrs::Server& server_;
   const ExportCatalogue& catalogue_;
   const MeterBook& meters_;
-  std::uint32_t queue_depth_;
-  std::string certificates_;
+  const Settings& settings_;
 };
 
 }  // namespace rnbd

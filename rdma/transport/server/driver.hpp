@@ -45,6 +45,7 @@ class ServerDriver final : public Server, public SessionEnvironment, public Acce
                    const std::string& why) override;
   std::uint64_t memory() const override;
   std::uint64_t memory_limit() const override { return options_.memory_limit; }
+  unsigned connections() const override { return connections_; }
   Repeats past_repeats() const override;
   bool stop(Duration drain) override;
   std::vector<Reactor*> reactors() override;

@@ -206,14 +206,20 @@ TEST_CASE("a server's check counts the sessions of its clients, their paths and 
   CHECK(says(world.check(client), " 0 sessions, "));
 }
 
-TEST_CASE("a server with little room for further sessions is a warning") {
+TEST_CASE("nine tenths of a limit of a server are a warning") {
   World world;
-  world.store["max_sessions"] = 10U;
-  for (int i = 0; i < 7; ++i) world.store["sessions"].push_back({{"session", "vm"}});
+  const auto use = [&](const char* limit, unsigned used, unsigned most) {
+    world.store["limits"] = {{{"limit", limit}, {"used", used}, {"most", most}}};
+  };
+  use("max-sessions", 8, 10);
   CHECK(world.check().health == CtlHealth::ok);
-  world.store["sessions"].push_back({{"session", "vm"}});
+  use("LimitNOFILE", 59000, 65536);
+  CHECK(says(world.check(),
+             "WARNING: limit LimitNOFILE: 59000 of 65536 are used, and clients "
+             "beyond are refused; raise LimitNOFILE of the unit"));
+  use("max-sessions", 9, 10);
   CHECK(world.check().health == CtlHealth::warning);
-  CHECK(says(world.check(), "WARNING: sessions server: 8 of at most 10 are there"));
+  CHECK(says(world.check(), "WARNING: limit max-sessions: 9 of 10 are used"));
   CHECK(world.named("vol1").health == CtlHealth::ok);
 }
 
