@@ -32,6 +32,9 @@ namespace rnbd {
 /// second user sees that and waits, even if the bytes differ. A later write finds kShared and is
 /// listed with its range.
 ///
+/// A listed write is found by the region in which it begins, so that many writes at other places
+/// cost nothing. One that is longer than a region stands in a list of its own.
+///
 /// Threads: any. It allocates memory only when there are more users, or more writes are listed,
 ///          than ever before.
 class ChangesUnderWay {
@@ -47,7 +50,7 @@ class ChangesUnderWay {
   std::optional<Place> try_enter(const void* user, std::uint64_t begin, std::uint64_t end) {
     if (enter_alone()) return kAlone;
     const std::lock_guard lock{mutex_};
-    const Change change{user, begin, end, ++arrivals_};
+    const Change change{.user = user, .begin = begin, .end = end, .arrival = ++arrivals_};
     if (must_wait(change)) return std::nullopt;
     return add(change);
   }
@@ -62,15 +65,31 @@ class ChangesUnderWay {
   }
 
  private:
+  static constexpr Place kAlone = UINT32_MAX;  ///< counted, but not listed
+  static constexpr Place kNone = UINT32_MAX;
+  static constexpr std::uint64_t kShared = std::uint64_t{1} << 63;
+  static constexpr unsigned kRegionShift = 17;  ///< 128 KiB
+  static constexpr std::uint64_t kLists = 1024;
+  static constexpr std::uint64_t kLong = kLists;  ///< the list of those longer than a region
+
   struct Change {
     const void* user = nullptr;
     std::uint64_t begin = 0;  ///< bytes; an empty range overlaps nothing
     std::uint64_t end = 0;
     std::uint64_t arrival = 0;
-  };
+    Place next = kNone;  ///< in its list
+    Place previous = kNone;
 
-  static constexpr Place kAlone = UINT32_MAX;  ///< counted, but not listed
-  static constexpr std::uint64_t kShared = std::uint64_t{1} << 63;
+    bool overlaps(const Change& other) const { return begin < other.end && other.begin < end; }
+    std::uint64_t list() const {
+      return end - begin > (std::uint64_t{1} << kRegionShift) ? kLong
+                                                              : (begin >> kRegionShift) % kLists;
+    }
+  };
+  struct Waiter {
+    Change change;
+    std::condition_variable left{};
+  };
 
   bool enter_alone() {
     if ((state_.load(std::memory_order_relaxed) & kShared) != 0) return false;
@@ -81,15 +100,9 @@ class ChangesUnderWay {
   void leave_alone() {
     if (state_.fetch_sub(1) == (kShared | 1)) wake();
   }
-  bool must_wait(const Change& change) const {
-    if (state_.load() != kShared && change.user != alone_) return true;
-    for (const Change& other : changes_) {
-      if (other.user == change.user || other.arrival > change.arrival) continue;
-      if (change.begin < other.end && other.begin < change.end) return true;
-    }
-    return false;
-  }
-  Place add(const Change& change);
+  bool must_wait(const Change& change) const;
+  bool must_wait_for_one_of(std::uint64_t list, const Change& change) const;
+  Place add(Change change);
   void remove(Place place);
   void leave_list(Place place);
   void wake();
@@ -98,13 +111,13 @@ class ChangesUnderWay {
   /// came. It has its own cache line, because every write changes it.
   alignas(64) std::atomic<std::uint64_t> state_{0};
   alignas(64) std::mutex mutex_;
-  std::condition_variable left_;
-  unsigned waiting_ = 0;            ///< guarded by mutex_
+  std::vector<Waiter*> waiters_;    ///< guarded by mutex_
   std::vector<const void*> users_;  ///< guarded by mutex_
   const void* alone_ = nullptr;     ///< the user of the unlisted writes; guarded by mutex_
   std::uint64_t arrivals_ = 0;      ///< guarded by mutex_
   std::vector<Change> changes_;     ///< by place; guarded by mutex_
   std::vector<Place> free_;         ///< guarded by mutex_
+  std::vector<Place> lists_;        ///< the newest change of each, see list(); guarded by mutex_
 };
 
 /// A patch: a block is read, changed in a part, and written back. Until it has ended, no other

@@ -3,8 +3,13 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <iterator>
 #include <optional>
+#include <random>
 #include <thread>
 #include <vector>
 
@@ -36,6 +41,40 @@ TEST_CASE("changes under way: what overlaps another user's has to wait, by a byt
   CHECK(changes.try_enter(&second, 8192, 12288));
   changes.leave(*place);
   CHECK(changes.try_enter(&second, 4096, 8192));
+}
+
+TEST_CASE("changes under way: the place of a change and its length do not matter") {
+  ChangesUnderWay changes;
+  const int first = 0;
+  const int second = 0;
+  changes.add_user(&first);
+  changes.add_user(&second);
+  struct Held {
+    std::uint64_t begin, end;
+    ChangesUnderWay::Place place;
+  };
+  std::vector<Held> held;
+  std::mt19937_64 random{7};
+  const auto some = [&](std::uint64_t most) { return random() % most; };
+  for (int i = 0; i < 20000; ++i) {
+    if (held.size() > 30) {
+      const std::size_t at = some(held.size());
+      changes.leave(held[at].place);
+      held.erase(held.begin() + static_cast<std::ptrdiff_t>(at));
+    }
+    // Near the ends of regions, far from them, and as long as all regions together.
+    const std::uint64_t begin = (some(6) * 128 * 1024 * (some(2) == 0 ? 1 : 1024)) + some(3) * 4096;
+    const std::uint64_t lengths[] = {4096, 131072, 135168, 1 << 20, std::uint64_t{1} << 34};
+    const std::uint64_t end = begin + lengths[some(std::size(lengths) - (some(20) == 0 ? 0 : 1))];
+    const bool overlaps = std::ranges::any_of(
+        held, [&](const Held& other) { return begin < other.end && other.begin < end; });
+    const auto other = changes.try_enter(&second, begin, end);
+    REQUIRE(other.has_value() == !overlaps);
+    if (other) changes.leave(*other);
+    const auto own = changes.try_enter(&first, begin, end);
+    REQUIRE(own);
+    held.push_back({begin, end, *own});
+  }
 }
 
 TEST_CASE("changes under way: a user's own may overlap, whether it is alone or not") {

@@ -1,0 +1,103 @@
+#!/bin/bash
+# How cost grows: what a session, a path, an export and a client take is counted exactly, and the CPU time
+# of an operation does not grow with those that wait.
+# SPDX-License-Identifier: BSD-3-Clause
+source "${BASH_SOURCE[0]%/*}/lib.sh"
+
+load=$build_dir/bin/nbdload
+
+# cpu NAME: seconds of a process so far.
+cpu() { awk -v ticks="$(getconf CLK_TCK)" '{ print ($14 + $15) / ticks }' "/proc/${pid[$1]}/stat"; }
+# holds NAME DESCRIPTORS THREADS: more than it had in $before and $before_threads.
+holds() {
+  local more=$(($(descriptors "$1") - before)) threads=$(($(threads "$1") - before_threads))
+  ((more == $2 && threads == $3)) || fail "$1 has $more descriptors and $threads threads more, not $2 and $3"
+}
+# note NAME: what it has now.
+note() {
+  before=$(descriptors "$1")
+  before_threads=$(threads "$1")
+}
+
+counts() {
+  local before before_threads i
+  for i in 1 2 3; do truncate -s 1M "image$i"; done
+  start_server --reactors 2 --export a="$PWD/image1" --control "$PWD/control"
+  note server
+  kill_hard server
+  start_server --reactors 2 --export a="$PWD/image1" --export b="$PWD/image2" --export c="$PWD/image3" \
+    --control "$PWD/control"
+  echo "an export: a descriptor for each reactor, and one"
+  holds server $((2 * 3)) 0
+  # The first session makes what is there once.
+  for i in 0 1 2 3; do
+    bridge_name=bridge$i start_bridge "rnbd+tcp://$address" --lanes 2 --connect now
+    nbdinfo --size "${uri/\/\/\//\/\/\/a}" >size
+    ((i > 0)) || note server
+  done
+  echo "a session with 2 lanes: a connection for each, and one to control it"
+  eventually 10 has_descriptors server $((before + 3 * 3))
+  holds server 9 0
+  note server
+  note_bridge=$(descriptors bridge3)
+  spawn clients /usr/bin/python3 -c '
+import nbd, signal, sys
+handles = []
+for _ in range(20):
+    handles.append(nbd.NBD())
+    handles[-1].connect_uri(sys.argv[1])
+print("there", flush=True)
+signal.pause()' "${uri/\/\/\//\/\/\/a}"
+  wait_for_line clients.out there
+  echo "an NBD client: a descriptor at the bridge, nothing at the server"
+  (($(descriptors bridge3) == note_bridge + 20)) ||
+    fail "20 clients take $(($(descriptors bridge3) - note_bridge)) descriptors of the bridge"
+  holds server 0 0
+  kill_hard clients
+}
+it "descriptors and threads are what each session, export and client needs" counts
+
+# each_takes DEPTH...: microseconds of the bridge's CPU time for an operation of 32 connections, in $took.
+each_takes() {
+  local operations began
+  began=$(cpu bridge)
+  limited "$load" --unix "$socket" --export a --connections 32 --depth "$1" --mode "$2" --block 4096 \
+    --warm-up 0 --seconds 2 >load.json
+  operations=$(tail -n 1 load.json | grep -oP '"operations":\K[0-9]+')
+  took=$(awk -v cpu="$(cpu bridge)" -v began="$began" -v n="$operations" \
+    'BEGIN { printf "%.2f", (cpu - began) * 1e6 / n }')
+}
+# no_square MODE FEW MANY: three rounds, of which the best of each counts.
+no_square() {
+  local few=1000000 many=1000000 round
+  for round in 1 2 3; do
+    each_takes "$2" "$1"
+    few=$(awk -v a="$few" -v b="$took" 'BEGIN { print (a < b ? a : b) }')
+    each_takes "$3" "$1"
+    many=$(awk -v a="$many" -v b="$took" 'BEGIN { print (a < b ? a : b) }')
+  done
+  echo "$1: $few us with $((32 * $2)) at a time, $many us with $((32 * $3))"
+  awk -v few="$few" -v many="$many" 'BEGIN { exit !(many <= 2 * few) }' ||
+    fail "an operation costs $many us where $((32 * $3)) wait, and $few us where $((32 * $2)) do"
+}
+
+plain_disk() {
+  start_server --reactors 1 --export a=null:64G
+  start_bridge "rnbd+tcp://$address/a" --lanes 1
+  no_square randwrite 8 256
+}
+mirrored_disk() {
+  truncate -s 64M image1 image2
+  server_name=one start_server --reactors 1 --export a="$PWD/image1" --state-directory "$PWD/one"
+  local first=$address
+  mkdir -p one two
+  server_name=two start_server --reactors 1 --export a="$PWD/image2" --state-directory "$PWD/two"
+  start_bridge "rnbd-mirror+tcp://$first,$address/a" --connect now
+  no_square randwrite 1 128
+}
+if [[ -z $sanitizer ]]; then
+  it "an operation costs no more where 8,192 are under way than where 256 are" plain_disk
+  it "... nor one of a mirror where 4,096 are, against 32" mirrored_disk
+fi
+
+finish
