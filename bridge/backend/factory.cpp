@@ -4,6 +4,7 @@
 #include <cerrno>
 
 #include "bridge/backend/backend.hpp"
+#include "built_annexes.hpp"
 #if RNBDKIT_WITH_BRICK
 #include "bridge/backend/brick.hpp"
 #endif

@@ -3,6 +3,7 @@
 #include <array>
 
 #include "bridge/client/annex.hpp"
+#include "built_annexes.hpp"
 #if RNBDKIT_WITH_MIRROR
 #include "bridge/client/mirror/mirror_annex.hpp"
 #endif

@@ -4,6 +4,7 @@
 
 #include <array>
 
+#include "built_annexes.hpp"
 #if RNBDKIT_WITH_BRICK
 #include "bridge/ctl/brick/brick_annex.hpp"
 #endif

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "built_annexes.hpp"
 #include "tests/conformance/regions_suite.hpp"
 #include "tests/conformance/tls_fixture.hpp"
 

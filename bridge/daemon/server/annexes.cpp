@@ -3,6 +3,7 @@
 #include <array>
 
 #include "bridge/daemon/server/annex.hpp"
+#include "built_annexes.hpp"
 #if RNBDKIT_WITH_BRICK
 #include "bridge/daemon/server/brick/bricks.hpp"
 #endif

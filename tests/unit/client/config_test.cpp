@@ -5,6 +5,7 @@
 
 #include <filesystem>
 
+#include "built_annexes.hpp"
 #if RNBDKIT_WITH_MIRROR
 #include "bridge/client/mirror/mirror_config.hpp"
 #endif

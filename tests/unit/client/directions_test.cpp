@@ -3,6 +3,7 @@
 
 #include <doctest/doctest.h>
 
+#include "built_annexes.hpp"
 #include "rdma/path_list.hpp"
 
 namespace rnbd::directions_test {

@@ -3,6 +3,8 @@
 
 #include <doctest/doctest.h>
 
+#include "built_annexes.hpp"
+
 namespace uri_test {
 
 using rnbd::DeviceUri;
