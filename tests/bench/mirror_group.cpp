@@ -63,6 +63,8 @@ struct Members final : mirror::GroupHost {
     return members;
   }
   bool may_copy() override { return true; }
+  mirror::MemberSet leased() override { return mirror::MemberSet{(1U << kMembers) - 1}; }
+  bool leases_ended() override { return true; }
   void over() override { std::abort(); }
   void superseded() override { std::abort(); }
 

@@ -82,6 +82,11 @@ mirror_says() { "${ctl_command[@]}" --json "$PWD/control" mirror status | jq -r 
 all_in_step() {
   [[ $(mirror_says '[.unequal_mib] + ([.members[].state] | unique) | map(tostring) | join(",")') == "0,in step" ]]
 }
+# all_in_step_of CLIENT [MEMBERS]: so many are, by default two; its control socket has its name.
+all_in_step_of() {
+  (($("${ctl_command[@]}" --json "$PWD/$1" mirror status |
+    jq '[.members[] | select(.state == "in step")] | length') == ${2:-2}))
+}
 
 plain() {
   start_members a b
@@ -935,6 +940,41 @@ except nbd.Error as error:
 }
 it "a client that was taken over writes no more" superseded
 
+# The first client stands still while another one goes on without c, which the first one still reaches.
+stood_still() {
+  local group="group=11111111-2222-3333-4444-555555555555"
+  start_members a b c
+  mirror+="?$group"
+  nbdkit_name=old face_of_mirror "control=$PWD/old"
+  nbdsh <<<'h.pwrite(b"o" * (1 << 20), 0, nbd.CMD_FLAG_FUA)'
+  eventually 120 all_in_step_of old 3
+  spawn reader /usr/bin/python3 -m nbd -u "$uri" -c 'import os, time, nbd
+open("begun", "w").close()
+while not os.path.exists("go"): time.sleep(0.002)
+shown = [nbd.Buffer(512) for _ in range(32)]
+reads = [h.aio_pread(buffer, place << 15) for place, buffer in enumerate(shown)]
+for read, buffer in zip(reads, shown):
+    try:
+        while not h.aio_command_completed(read): h.poll(-1)
+        print("shows", buffer.to_bytearray()[:1].decode())
+    except nbd.Error as error:
+        print("refused", error)
+'
+  eventually 20 test -e begun
+  freeze old
+  mirror="rnbd-mirror+tcp://127.0.0.1:${member_port[a]},127.0.0.1:${member_port[b]},127.0.0.1:1/disk0?$group"
+  face_of_mirror connect-timeout=60s
+  nbdsh <<<'h.pwrite(b"N" * (1 << 20), 0, nbd.CMD_FLAG_FUA)'
+  touch go
+  thaw old
+  wait_for_line old.log "too few members are left"
+  stop nbdkit 10
+  wait_end reader 60 || fail "the old client's user still waits"
+  sort reader.out | uniq -c
+  if grep "shows o" reader.out; then fail "old data are read behind newer ones that were answered"; fi
+}
+it "a client that stood still shows no old data of a server that another one does without" stood_still
+
 # Users that stay, and get EIO, keep nobody out: neither new users of that client nor others.
 lets_in() {
   local old
@@ -1050,10 +1090,6 @@ forced_beside() {
   end_forward 127.0.0.1
 }
 used() { [[ $(mirror_says ".members[$1].trouble") == *"writes to it"* ]]; }
-all_in_step_of() {
-  (($("${ctl_command[@]}" --json "$PWD/$1" mirror status |
-    jq '[.members[] | select(.state == "in step")] | length') == 2))
-}
 it "a client that was cut off ends when it meets a server that an operator has forced" forced_beside
 
 # Where c was, a server says that another client writes to its disk. It is discarded, and then two of

@@ -159,7 +159,9 @@ namespace plants {
   X(confirm_not_known, "a member does not note that the others have the view in force")           \
   X(beat_not_counted, "nobody counts before regions leave the activity logs")                     \
   X(join_uncounted, "a returning member joins without counting once more")                        \
-  X(unnamed_disk, "any disk counts as the member while no record names one")
+  X(unnamed_disk, "any disk counts as the member while no record names one")                      \
+  X(no_lease, "a read is answered although members may serve another client")                     \
+  X(lease_not_awaited, "a client attaches while another may read from a member it lacks")
 
 // Of bricks: rnbd-sim-brick-planted.
 #define BRICK_PLANTS(X)                                                                       \

@@ -30,6 +30,7 @@ void Group::lose(unsigned member, bool drop) {
   const bool was_joining = members_[member].stage >= Stage::emptying;
   members_.forget(member);
   operations_.forget(member);
+  echoing_ = without(echoing_, member);
   const bool has_cooled = has(in_step(), member) && activity_.lost(member);
   if (drop) host_.drop(member);
   if (members_.phase() == Phase::attaching) {
@@ -65,6 +66,9 @@ void Group::answer(const Answer& answer) {
       settle_all();
       start_queued();
       return work();
+    case Order::echo:
+      echoing_ = without(echoing_, sent->member);
+      return settle_all();
     case Order::maps:
       if (members_.learn(sent->about, sent->member, answer.maps)) work();
       return;

@@ -176,6 +176,7 @@ class Group {
   void write(std::uint64_t id);
   void settle(std::uint64_t id);
   bool is_claimed_anew(MemberSet members);
+  bool has_lease();
   void settle_all();
   void finish(std::uint64_t id);
   void start_queued();
@@ -211,6 +212,7 @@ class Group {
       unequal_;  ///< regions that an unclean end, or a refused change, may have left different
   Activity activity_;
   Mending mending_;
+  MemberSet echoing_ = 0;  ///< members that were asked whether they still serve this client
   unsigned next_read_ = 0;
   unsigned preferred_ = kMaxMembers;
 };

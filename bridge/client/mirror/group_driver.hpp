@@ -93,12 +93,13 @@ class GroupDriver final : private GroupHost {
   struct Member {
     MemberLink* link = nullptr;
     MemberSession session;
-    bool lost_power = false;  ///< by its answer to the claim, unflushed writes may be gone
-    bool discarded = false;   ///< by an operator
-    bool hangs = false;       ///< it has not answered for so long that people are told
-    bool overwrite = false;   ///< an operator allows to replace the content of its disk
-    int failure = 0;          ///< errno of its newest answer in this session that was an error
-    bool bad_disk = false;    ///< that was the answer to a read, a change or a flush
+    bool lost_power = false;    ///< by its answer to the claim, unflushed writes may be gone
+    bool discarded = false;     ///< by an operator
+    bool hangs = false;         ///< it has not answered for so long that people are told
+    bool overwrite = false;     ///< an operator allows to replace the content of its disk
+    Clock::time_point shown{};  ///< it has carried out an order that was sent then
+    int failure = 0;            ///< errno of its newest answer in this session that was an error
+    bool bad_disk = false;      ///< that was the answer to a read, a change or a flush
     DiskFailures disk_failures;
     ResyncPace pace;
   };
@@ -115,6 +116,8 @@ class GroupDriver final : private GroupHost {
     return copies_.same(operation, members, source);
   }
   bool may_copy() override { return !copies_.paused_until(); }
+  MemberSet leased() override;
+  bool leases_ended() override { return Clock::now() - claimed_at_ >= kReadLeaseEnd; }
   void over() override;
   void superseded() override { superseded_ = forced_elsewhere_ = true; }
 
@@ -172,6 +175,7 @@ class GroupDriver final : private GroupHost {
   Clock::time_point turn_{};                  ///< when the loop last woke up
   std::optional<Clock::time_point> stop_by_;  ///< after stop(): the latest end of loop()
   Clock::time_point not_live_since_{};
+  Clock::time_point claimed_at_{};  ///< the newest claim
   Clock::time_point next_tick_{};
   Clock::time_point next_cool_{};
 };

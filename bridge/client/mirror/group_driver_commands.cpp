@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The group's commands on their way to members, and the ends of its operations.
+#include <algorithm>
 #include <cerrno>
 #include <utility>
 
@@ -73,6 +74,7 @@ void GroupDriver::finished(TaskPtr task) {
     if (task->message && !task->message->complaint().empty())
       member.link->set_trouble(task->message->complaint());
     if (task->order == Order::claim && answer.error == 0) claimed(task->member, answer.claimed);
+    if (answer.error == 0) member.shown = std::max(member.shown, task->began);
     if (answer.error != 0 && answer.error != ESTALE)
       calls_.note_failure(task->operation, answer.error);
     if (answer.error != 0) {
@@ -89,6 +91,7 @@ void GroupDriver::claimed(unsigned number, const Claimed& answer) {
   Member& member = members_[number];
   member.link->set_trouble("");
   member.lost_power = answer.lost_power;
+  claimed_at_ = Clock::now();
   superseded_ = superseded_ || own_terms_.superseded_by(answer.view.id.term);
 }
 

@@ -62,6 +62,7 @@ void GroupDriver::opened(unsigned number, std::unique_ptr<OpenMember> open) {
   }
   member.failure = 0;
   member.bad_disk = false;
+  member.shown = {};
   member.session.begin(std::move(open));
   group_->link_up(number, member.overwrite);
 }
@@ -85,6 +86,14 @@ void GroupDriver::begin_group(const OpenMember& open) {
   GroupHost& host = *this;
   group_ = std::make_unique<Group>(options, host);
   state_.set_geometry(geometry_of_mirror(geometry));
+}
+
+MemberSet GroupDriver::leased() {
+  const auto now = Clock::now();
+  MemberSet leased = 0;
+  for (unsigned i = 0; i < members_.size(); ++i)
+    if (now - members_[i].shown < kReadLease) leased = with(leased, i);
+  return leased;
 }
 
 /// Ends its session; the next one is made.

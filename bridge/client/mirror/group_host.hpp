@@ -2,6 +2,7 @@
 // The orders of a mirror group to its members, and the interface to its executor.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <vector>
 
@@ -15,6 +16,7 @@ enum class Order : std::uint8_t {
   inspect,  ///< fails with ENOTEMPTY unless the whole disk is known to read as zeroes
   view,
   confirm,
+  echo,   ///< do nothing
   maps,   ///< return the activity log and the dirty maps
   read,   ///< `range` into the memory of `operation`; of one of the group, the member's part of it
   write,  ///< `range` from that memory, and into the activity log; likewise, the part of `source`
@@ -50,6 +52,16 @@ struct Answer {
   Maps maps{};        ///< answer to the order `maps`
 };
 
+/// The lease of reads. A member that has carried out an order served this client after the order
+/// was sent. Another client can have claimed it since, and a client that stood still does not know
+/// that. So its reads are answered while all members in step have shown within this time that they
+/// serve it.
+inline constexpr std::chrono::milliseconds kReadLease{1000};
+/// A client that goes on without a member of the newest view waits for so long after its claims.
+/// Then no other one answers reads of that member. It is longer, as clocks differ. Nothing else
+/// lasts long enough: a server forgets a client without a path as soon as another one comes.
+inline constexpr std::chrono::milliseconds kReadLeaseEnd{1250};
+
 /// The surroundings of a group. None of these calls back.
 class GroupHost {
  public:
@@ -69,6 +81,10 @@ class GroupHost {
   virtual MemberSet same(std::uint64_t operation, MemberSet members, unsigned source) = 0;
   /// False: delay copies that no request waits for until work().
   virtual bool may_copy() = 0;
+  /// Members that have carried out an order which was sent less than kReadLease ago.
+  virtual MemberSet leased() = 0;
+  /// True if no claim was granted in the last kReadLeaseEnd.
+  virtual bool leases_ended() = 0;
   /// Too few members are left: no operation ends any more.
   virtual void over() = 0;
   /// The same, as an operator has had another client go on with other members. Attaching again can

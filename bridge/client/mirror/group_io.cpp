@@ -252,7 +252,9 @@ void Group::settle(std::uint64_t id) {
   if (operation.step == Step::pulling && operation.sent == 0) return finish(id);  // for nobody
   if (operation.step == Step::reading) {
     if (!within(operation.sent, operation.acked) || is_claimed_anew(operation.acked)) return;
-    return operation.kind == Kind::read ? finish(id) : write(id);
+    if (operation.kind != Kind::read) return write(id);
+    if (has_lease()) finish(id);
+    return;
   }
   if (operation.step != Step::writing) return;
   if (operation.refused != 0 && (operation.acked & in_step()) != 0) return outvoted(id);
@@ -268,6 +270,19 @@ bool Group::is_claimed_anew(MemberSet members) {
   for (unsigned i = 0; i < options_.members && live(); ++i)
     if (has(members, i) && members_[i].claimed.promised != term()) return true;
   return false;
+}
+
+/// Without it, another client may have written since a member was read. Those that have shown
+/// nothing for long are asked. The read waits until they answer, or are lost: in either case all
+/// that are left in step serve this client. One that is claimed anew may have served another one.
+bool Group::has_lease() {
+  const auto silent = static_cast<MemberSet>(in_step() & ~host_.leased());
+  for (unsigned i = 0; i < options_.members; ++i) {
+    if (!has(silent, i) || has(echoing_, i)) continue;
+    echoing_ = with(echoing_, i);
+    members_.post(i, Order::echo, {});
+  }
+  return silent == 0 && !is_claimed_anew(in_step());
 }
 
 void Group::settle_all() {

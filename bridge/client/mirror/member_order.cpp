@@ -79,6 +79,8 @@ void MemberOrder::start(rtrs::ClientLane& lane) {
     case Order::beat:
     case Order::cool:
       return send_cool(lane);
+    case Order::echo:
+      return ask_echo(lane);
     case Order::maps:
       return ask_regions(lane);
     case Order::pull:
@@ -187,6 +189,13 @@ void MemberOrder::send_pull(rtrs::ClientLane& lane) {
   send(lane, message, false);
 }
 
+void MemberOrder::ask_echo(rtrs::ClientLane& lane) {
+  data_.assign(sizeof(wire::MirrorRegionsResponse) + sizeof(wire::MirrorRun), std::byte{});
+  wire::MirrorRegions message;
+  message.header = wire::header_of(wire::kMirrorRegions);
+  send(lane, message, true);
+}
+
 void MemberOrder::ask_regions(rtrs::ClientLane& lane) {
   if (which_ == 0 && first_ == 0) {
     maps().active = RegionMap{shape_.regions};
@@ -218,6 +227,7 @@ void MemberOrder::answered(rtrs::ClientLane& lane, int error) {
   if (error == EOPNOTSUPP && command_.order == Order::inspect) return found_data();
   if (error != 0) return finish(error);
   if (command_.order == Order::inspect) return told_status(lane);
+  if (command_.order == Order::echo) return finish(0);
   if (request_.is_read) return told_regions(lane);
   const bool cools = command_.order == Order::beat || command_.order == Order::cool;
   const bool more = cools && first_ < shape_.regions;

@@ -26,7 +26,7 @@ struct GroupShape {
 };
 
 /// CLAIM, BLOCK STATUS, VIEW, CONFIRM, REGIONS, COOL or PULL, each in one or more messages. A claim
-/// also reads the member's maps.
+/// also reads the member's maps. An echo is a question about the first region.
 ///
 /// Errors:  the server's; EPROTO (an invalid answer, or one of another group: complaint());
 ///          ENOTEMPTY of an inspection, with a complaint.
@@ -53,6 +53,7 @@ class MemberOrder final : public rtrs::Operation {
   void send_confirm(rtrs::ClientLane& lane);
   void send_cool(rtrs::ClientLane& lane);
   void send_pull(rtrs::ClientLane& lane);
+  void ask_echo(rtrs::ClientLane& lane);
   void ask_regions(rtrs::ClientLane& lane);
   void ask_status(rtrs::ClientLane& lane);
   template <class T>

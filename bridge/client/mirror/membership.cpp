@@ -222,6 +222,8 @@ std::optional<Attachment> Membership::attachment(bool hurry) {
     const auto missing = static_cast<MemberSet>(base & ~counted);
     if (size(missing) >= threshold(base, options_.degraded)) return {};
   }
+  // Another client may still read from a member that is not claimed here.
+  if (!within(newest.set, counted) && !host_.leases_ended()) return {};
   Attachment found;
   found.candidates = static_cast<MemberSet>(newest.set & counted);
   found.inherit.assign(options_.members, RegionMap{options_.regions});

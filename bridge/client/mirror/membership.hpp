@@ -193,7 +193,8 @@ class Membership {
   /// Begins anew with a term that is above all that is known. A session that may still carry a copy
   /// ends: it must not arrive behind newer changes.
   void restart();
-  /// None: members are missing that may know better, and may yet come.
+  /// None: members are missing that may know better, and may yet come, or from which another client
+  /// may still read.
   std::optional<Attachment> attachment(bool hurry);
   /// Views are numbered from 1 on.
   void begin_views() { seq_ = 0; }

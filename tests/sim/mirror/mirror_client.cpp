@@ -15,6 +15,7 @@ MirrorClient::MirrorClient(MirrorWorld& the_world, unsigned the_number,
       linked(options.members),
       broken(options.members),
       cut(options.members),
+      shown(options.members),
       group{options, *this} {}
 
 /// Data leave the memory now, as they do from a caller's buffer.
@@ -22,6 +23,7 @@ void MirrorClient::send(const mirror::Command& command) {
   MirrorWorld::Message message{.client = number,
                                .link = linked[command.member],
                                .node = names[command.member],
+                               .sent_at = world.time_,
                                .command = command,
                                .told = world.ledger_.sent(number, command, names)};
   if (command.order == mirror::Order::write || command.order == mirror::Order::copy)
@@ -50,7 +52,9 @@ void MirrorClient::done(std::uint64_t operation) {
   if (request != requests.end()) {
     const auto [kind, range] = request->second;
     requests.erase(request);
-    if (astray) return forget(operation);
+    // A change that all had before the next client came may be acknowledged later.
+    const bool lags = late && world.checker.newest() != number;
+    if (astray || (lags && kind != mirror::Group::Kind::read)) return forget(operation);
     if (kind == mirror::Group::Kind::write) world.checker.wrote(number, operation);
     if (kind == mirror::Group::Kind::flush) world.checker.flushed(number, operation);
     if (kind == mirror::Group::Kind::read) world.checker.read(number, range, memory.at(operation));
@@ -84,6 +88,15 @@ void MirrorClient::answered(const mirror::Answer& answer) {
   if (answer.error == ENOSPC && group.is_over())
     throw MirrorViolation("the group ends as a disk is full");
 }
+
+mirror::MemberSet MirrorClient::leased() {
+  mirror::MemberSet leased = 0;
+  for (unsigned i = 0; i < shown.size(); ++i)
+    if (shown[i] && world.time_ - *shown[i] < kLease) leased = mirror::with(leased, i);
+  return leased;
+}
+
+bool MirrorClient::leases_ended() { return world.time_ - claimed_at >= kLeaseEnd; }
 
 bool MirrorClient::may_copy() { return world.quiet_ || world.rng.chance(world.mood_.copy); }
 

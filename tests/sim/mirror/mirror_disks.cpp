@@ -133,10 +133,8 @@ void MirrorWorld::lose_clients_of(unsigned member) {
   const bool die = rng.chance(500);
   for (const auto& client : clients_) {
     if (die) client->dead = true;
-    if (client->dead || client->broken[member] == 0) continue;
-    client->linked[member] = 0;
-    client->broken[member] = 0;
-    client->group.link_down(member);
+    if (!client->dead && !client->asleep && client->broken[member] != 0)
+      end_session(*client, member);
   }
 }
 

@@ -211,6 +211,24 @@ void MirrorWorld::rise_half_way() {
   replace_clients();
 }
 
+/// A client sleeps while another one begins, which does not meet one of the members. It wakes up
+/// with the answers of that one.
+void MirrorWorld::stall() {
+  if (!make_whole()) return;
+  MirrorClient& sleeper = *clients_.back();
+  for (auto i = rng.below(kSceneSteps / 10); i > 0; --i) step(false);
+  sleeper.asleep = true;
+  new_client(holders());
+  MirrorClient& next = *clients_.back();
+  const auto member = static_cast<unsigned>(rng.below(options.members));
+  next.cut[member] = 1;
+  until([&] { return next.group.live() || next.dead; });
+  for (auto i = rng.below(kSceneSteps / 20); i > 0; --i) step(false);
+  wake_up();
+  for (auto i = rng.below(kSceneSteps / 10); i > 0; --i) step(false);
+  next.cut[member] = 0;
+}
+
 /// A client meets one member only, and an operator has it go on with that, unless it may anyway, or
 /// has nothing of the mirror. The others come later.
 void MirrorWorld::force_one() {

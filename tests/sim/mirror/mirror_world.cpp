@@ -42,6 +42,10 @@ MirrorWorld::MirrorWorld(std::uint64_t seed, bool trace)
            .full = rng.pick({0U, 0U, 150U}),
            .identity = rng.pick({0U, 0U, 10U, 30U}),
            .names = rng.pick({0U, 0U, 200U, 500U}),
+           .late = rng.pick({0U, 0U, 500U}),
+           .sleep = rng.pick({0U, 0U, 500U}),
+           .time = rng.pick({0U, 0U, 20U}),
+           .wait = rng.pick({100U, 700U}),
            .astray = rng.pick({0U, 0U, 300U}),
            .steps = rng.pick({300U, 700U, 1500U})};
   if (mood_.scene != 0) mood_.fault = 2;
@@ -49,6 +53,7 @@ MirrorWorld::MirrorWorld(std::uint64_t seed, bool trace)
   mood_.back = rng.chance(150);
   mood_.joins = rng.chance(100);
   mood_.again = rng.chance(100);
+  mood_.stalls = options.members > 2 && rng.chance(100);
   const bool is_new = rng.chance(400);
   if (!is_new) ledger_.begin(options.members);
   const bool is_old = rng.chance(150);
@@ -147,6 +152,7 @@ void MirrorWorld::run() {
   if (mood_.back) go_back();
   if (mood_.joins) go_back_while_joining();
   if (mood_.again) begin_again();
+  if (mood_.stalls) stall();
   heal();
   if (rng.chance(mood_.force)) force_one();
   for (unsigned i = 0; i < kHealingSteps; ++i) {
@@ -175,15 +181,24 @@ MirrorLedger::Way MirrorWorld::way_of(const MirrorLedger::Debt& debt) const {
 void MirrorWorld::step(bool faults) {
   ledger_.settle([this](const MirrorLedger::Debt& debt) { return way_of(debt); });
   const std::uint64_t chance = rng.below(1000);
+  if (rng.chance(mood_.time)) time_ += kLease;
   if (chance < 550 && !net_.empty()) return deliver();
   if (faults && rng.chance(mood_.fault)) return fault();
   if (faults && rng.chance(mood_.identity)) return change_identity();
   if (faults && chance >= 550 && chance < 553) clients_.back()->dead = true;
   if (faults && half_way() && rng.chance(mood_.half_way)) change_members();
-  if (clients_.back()->dead || (chance == 580 && faults)) return new_client(some_names());
+  if (clients_.back()->dead || (chance == 580 && faults)) {
+    clients_.back()->asleep = rng.chance(mood_.sleep);
+    return new_client(some_names());
+  }
+  if (chance == 581) wake_up();
   const bool older = rng.chance(history_ != 0 ? 400 : 100);  // zombies go on
   MirrorClient& client = older ? *clients_[rng.below(clients_.size())] : *clients_.back();
-  if (!client.dead) act(client);
+  if (!client.dead && !client.asleep) act(client);
+}
+
+void MirrorWorld::wake_up() {
+  for (const auto& client : clients_) client->asleep = false;
 }
 
 /// One member knows a view, or has got a copy, that others may not know of.
@@ -199,22 +214,36 @@ void MirrorWorld::deliver() {
   const std::size_t at = rng.below(net_.size());
   Message message = net_[at];
   MirrorClient& client = *clients_[message.client];
-  if (client.cut[message.command.member] != 0) return;
+  if (client.cut[message.command.member] != 0 || (message.is_answer && client.asleep)) return;
   net_.erase(net_.begin() + static_cast<std::ptrdiff_t>(at));
   if (message.is_answer) return receive(message);
   if (nodes_[message.node].up) execute(std::move(message));
 }
 
-/// A member answers a claim when the sessions before have ended at both ends.
+/// A member answers a claim when the sessions before have ended there. Their clients may learn of
+/// it late. Nothing more arrives from them: an answer of before the claim could show no old data.
 void MirrorWorld::end_other_sessions(const Message& message) {
   const mirror::Command& command = message.command;
   if (command.term <= nodes_[message.node].member->record().promised) return;
   for (const auto& other : clients_) {
     if (other->number == message.client || other->linked[command.member] == 0) continue;
     if (other->names[command.member] != message.node) continue;
-    other->linked[command.member] = 0;
-    if (!other->dead) other->group.link_down(command.member);
+    if (!other->asleep && !rng.chance(mood_.late)) {
+      end_session(*other, command.member);
+      continue;
+    }
+    other->broken[command.member] = 1;
+    other->late = true;
+    std::erase_if(net_, [&](const Message& each) {
+      return each.is_answer && each.client == other->number && each.node == message.node;
+    });
   }
+}
+
+void MirrorWorld::end_session(MirrorClient& client, unsigned member) {
+  client.linked[member] = 0;
+  client.broken[member] = 0;
+  if (!client.dead) client.group.link_down(member);
 }
 
 void MirrorWorld::execute(Message message) {
@@ -335,6 +364,8 @@ int MirrorWorld::carry_out(Message& message) {
     case mirror::Order::cool:
       return member.cool(command.session, over_wire(command.regions), command.age,
                          command.age.beat);
+    case mirror::Order::echo:
+      return member.serve(command.session);
     case mirror::Order::maps:
       answer.maps = over_wire(member.record().maps);
       return member.serve(command.session);
@@ -408,6 +439,9 @@ void MirrorWorld::receive(const Message& message) {
   else if (message.command.order == mirror::Order::read && client.memory.contains(operation))
     client.memory[operation] = message.data;
   if (message.answer.error == 0) {
+    if (message.command.order == mirror::Order::claim) client.claimed_at = time_;
+    std::optional<std::uint64_t>& shown = client.shown[message.command.member];
+    shown = std::max(shown.value_or(0), message.sent_at);
     const auto link = [&](unsigned i) { return client.broken[i] == 0 ? client.linked[i] : 0; };
     ledger_.answered(message.client, message.node, message.command, message.told, client.names,
                      link);
@@ -425,15 +459,12 @@ void MirrorWorld::receive(const Message& message) {
 void MirrorWorld::connect(MirrorClient& client) {
   const auto i = static_cast<unsigned>(rng.below(options.members));
   const MirrorNode& node = nodes_[client.names[i]];
-  if (client.linked[i] != 0 && client.broken[i] != 0) {
-    client.linked[i] = 0;
-    client.broken[i] = 0;
-    client.group.link_down(i);
-  } else if (client.linked[i] != 0 && client.cut[i] != 0 && rng.chance(300)) {
-    client.linked[i] = 0;
-    client.group.link_down(i);
+  const bool gives_up = client.cut[i] != 0 && rng.chance(300);
+  if (client.linked[i] != 0 && (client.broken[i] != 0 || gives_up)) {
+    end_session(client, i);
   } else if (client.linked[i] == 0 && node.up && client.cut[i] == 0) {
     client.linked[i] = ++client.sessions;
+    client.shown[i].reset();
     client.broken[i] = 0;
     client.group.link_up(i, node.overwrite);
   }
@@ -444,7 +475,10 @@ void MirrorWorld::act(MirrorClient& client) {
   if (rng.chance(mood_.request)) return client.group.live() && !quiet_ ? client.submit() : void();
   const std::uint64_t chance = rng.below(100);
   if (chance < 65) return connect(client);
-  if (chance < 80) return client.group.hurry();
+  if (chance < 80) {
+    if (!client.group.live() && rng.chance(mood_.wait)) time_ += kLeaseEnd;
+    return client.group.hurry();
+  }
   client.group.work();
 }
 
@@ -458,6 +492,7 @@ void MirrorWorld::heal() {
   }
   free_strangers();
   allow_overwriting();
+  wake_up();
   for (const auto& client : clients_) {
     std::fill(client->cut.begin(), client->cut.end(), 0);
     if (client != clients_.back()) client->dead = true;

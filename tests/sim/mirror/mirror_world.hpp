@@ -23,6 +23,8 @@ using Values = std::vector<std::uint64_t>;                    ///< one for each 
 inline constexpr std::uint64_t kNothing = ~std::uint64_t{0};  ///< content of an empty disk
 inline constexpr std::uint64_t kForeign = kNothing - 1;       ///< data of others
 inline constexpr unsigned kSceneSteps = 3000;                 ///< at most, of a scene
+/// The time of the world, which passes in some steps only. The rules compare nothing else with it.
+inline constexpr std::uint64_t kLease = 4, kLeaseEnd = 5;
 
 /// A rule is broken.
 struct MirrorViolation : std::runtime_error {
@@ -50,6 +52,7 @@ class MirrorChecker {
   void read(unsigned client, mirror::Range range, const Values& seen);
   void at_end(std::uint64_t sector, std::uint64_t value) const;
   std::uint64_t operations() const { return operations_; }
+  unsigned newest() const { return newest_; }
 
  private:
   struct Write {
@@ -85,6 +88,8 @@ class MirrorClient final : public mirror::GroupHost {
   mirror::MemberSet same(std::uint64_t operation, mirror::MemberSet members,
                          unsigned source) override;
   bool may_copy() override;
+  mirror::MemberSet leased() override;
+  bool leases_ended() override;
   void over() override { dead = true; }
   void superseded() override { dead = true; }
   void submit();
@@ -105,7 +110,11 @@ class MirrorClient final : public mirror::GroupHost {
   std::map<std::uint64_t, std::pair<mirror::Group::Kind, mirror::Range>> requests;
   std::uint64_t next_request = 1;
   std::uint64_t forced = 0;  ///< the term with which an operator had it go on
-  bool astray = false;       ///< it uses the disk as it was before an operator's decision
+  std::vector<std::optional<std::uint64_t>> shown;  ///< a member has carried out what was sent then
+  std::uint64_t claimed_at = 0;                     ///< the newest claim
+  bool late = false;    ///< another client has a member of its, and it may not know that
+  bool asleep = false;  ///< it does nothing for a while
+  bool astray = false;  ///< it uses the disk as it was before an operator's decision
   bool dead = false;
   mirror::Group group;
 };
@@ -153,6 +162,7 @@ class MirrorWorld {
     unsigned node = 0;  ///< the server
     bool is_answer = false;
     bool lands = false;  ///< of a pull: the data have been read
+    std::uint64_t sent_at = 0;
     mirror::Command command{};
     mirror::Answer answer{};
     Values data{};
@@ -180,6 +190,11 @@ class MirrorWorld {
     unsigned full = 0;         ///< of the faults: disks fill up, or have room again
     unsigned identity = 0;     ///< another disk, an earlier state, or a forced decision
     unsigned names = 0;        ///< that a client names a server that has not the place any more
+    unsigned late = 0;         ///< that a client learns late that another one has its member
+    unsigned sleep = 0;        ///< that a client sleeps while the next one begins
+    unsigned time = 0;         ///< that leases end
+    unsigned wait = 0;         ///< that they do when a client waits for members in vain
+    bool stalls = false;       ///< a client sleeps while another one goes on without a member
     unsigned astray = 0;       ///< that another server answers a member at the address of a source
     unsigned steps = 700;
   };
@@ -194,6 +209,7 @@ class MirrorWorld {
   void change_members();
   void next_scene();
   void hand_on();
+  void wake_up();
   void lose_power(unsigned member);
   void deliver();
   void execute(Message message);
@@ -209,6 +225,7 @@ class MirrorWorld {
   void rise_half_way();
   void go_back();
   void go_back_while_joining();
+  void stall();
   void begin_again();
   void force_one();
   int carry_out(Message& message);
@@ -216,6 +233,7 @@ class MirrorWorld {
   void fill_up();
   void viewed(const Message& message);
   void end_other_sessions(const Message& message);
+  void end_session(MirrorClient& client, unsigned member);
   void receive(const Message& message);
   void act(MirrorClient& client);
   void connect(MirrorClient& client);
@@ -258,6 +276,7 @@ class MirrorWorld {
   bool trace_;
   mirror::MemberSet recent_ = 0;  ///< the member that came back last
   Mood mood_;
+  std::uint64_t time_ = 0;
   bool quiet_ = false;  ///< no requests any more
   bool faults_ = true;
   bool in_doubt_ = false;      ///< a member was set back that a client may count on

@@ -31,6 +31,8 @@ struct Host final : GroupHost {
     return members;
   }
   bool may_copy() override { return true; }
+  MemberSet leased() override { return 0; }
+  bool leases_ended() override { return true; }
   void over() override {}
   void superseded() override {}
 };

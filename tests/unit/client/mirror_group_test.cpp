@@ -27,6 +27,8 @@ struct Host final : mirror::GroupHost {
     return static_cast<mirror::MemberSet>(members & (alike | mirror::bit(source)));
   }
   bool may_copy() override { return may; }
+  mirror::MemberSet leased() override { return leases; }
+  bool leases_ended() override { return have_ended; }
   void over() override {}
   void superseded() override { was_superseded = true; }
 
@@ -56,6 +58,8 @@ struct Host final : mirror::GroupHost {
   std::vector<unsigned> dropped;
   mirror::MemberSet alike = 0;  ///< have the same data as any source
   bool may = true;
+  mirror::MemberSet leases = 0xFFFF;
+  bool have_ended = true;
   bool was_superseded = false;
 };
 
@@ -268,6 +272,45 @@ TEST_CASE("mirror group: a read that fails at one member is read from another, a
   }
   world.answer(Order::read, bad, EIO);
   CHECK(world.host.dropped == std::vector<unsigned>{bad});
+}
+
+TEST_CASE("mirror group: a read waits until all in step have shown that they serve the client") {
+  World world;
+  world.attach();
+  world.host.leases = 0b001;
+  world.group.submit(mirror::Group::Kind::read, 1, {0, 8});
+  world.group.submit(mirror::Group::Kind::read, 2, {8, 16});
+  for (unsigned i = 0; i < 2; ++i) {
+    const auto read = std::ranges::find(world.host.sent, i + 1, &Command::operation);
+    REQUIRE(read != world.host.sent.end());
+    world.group.answer({.tag = read->tag});
+  }
+  CHECK(world.host.ended.empty());
+  CHECK(world.host.count(Order::echo, 0) == 0);
+  CHECK(world.host.count(Order::echo, 1) == 1);
+  world.host.leases = 0b011;
+  world.answer(Order::echo, 1);
+  CHECK(world.host.ended.empty());
+  world.answer(Order::echo, 2);  // it came too late
+  CHECK(world.host.count(Order::echo, 2) == 2);
+  world.group.link_down(2);
+  for (unsigned i = 0; i < 2; ++i) world.answer(Order::view, i);
+  CHECK(world.host.ended == std::vector<std::uint64_t>{1, 2});
+}
+
+TEST_CASE("mirror group: a client waits before it goes on without a member of the newest view") {
+  World world;
+  world.host.have_ended = false;
+  for (unsigned i = 0; i < 2; ++i) world.group.link_up(i, false);
+  for (unsigned i = 0; i < 2; ++i) world.answer_claim(i, World::claimed(false, {}));
+  world.group.hurry();
+  CHECK_FALSE(world.host.has(Order::view));
+  world.host.have_ended = true;
+  world.group.hurry();
+  CHECK(world.host.newest(Order::view, 0).view.set == 3);
+  World whole;
+  whole.host.have_ended = false;
+  whole.attach();
 }
 
 TEST_CASE("mirror group: a read that fails everywhere fails, and the members stay") {
@@ -573,7 +616,7 @@ TEST_CASE("mirror group: a view of a new term waits until all its members in ste
   CHECK(world.host.newest(Order::claim, 2).term == 6);
 }
 
-TEST_CASE("mirror group: a read of a member that is claimed anew counts when that is granted") {
+TEST_CASE("mirror group: a read counts when the members that are claimed anew have granted that") {
   Outranked world;
   world.group.submit(mirror::Group::Kind::read, 1, {0, 8});
   const unsigned source = world.host.sent.back().member;
@@ -581,6 +624,8 @@ TEST_CASE("mirror group: a read of a member that is claimed anew counts when tha
   CHECK(world.host.ended.empty());
   SUBCASE("it is what it was") {
     world.grant(source);
+    CHECK(world.host.ended.empty());
+    world.grant(1 - source);
     CHECK(world.host.ended == std::vector<std::uint64_t>{1});
   }
   SUBCASE("its server was started anew") {

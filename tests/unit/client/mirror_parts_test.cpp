@@ -144,6 +144,8 @@ struct Recorder : GroupHost {
     return members;
   }
   bool may_copy() override { return true; }
+  MemberSet leased() override { return 0; }
+  bool leases_ended() override { return true; }
   void over() override {}
   void superseded() override {}
 };
