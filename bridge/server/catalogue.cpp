@@ -43,9 +43,10 @@ std::optional<wire::WhoAnswer> ExportCatalogue::who_has(std::string_view name,
   if (found == named_.end() || found->second.storage == nullptr) return std::nullopt;
   const Storage& storage = *found->second.storage;
   std::string closed = storage.closed_to(features, name);
-  if (!closed.empty()) return wire::WhoAnswer{std::move(closed), true};
-  if (!storage.writers()->anybody()) return wire::WhoAnswer{};
-  return wire::WhoAnswer{reservations_.in_words(storage.writers())};
+  const bool used = storage.writers()->anybody();
+  const std::string user = used ? reservations_.in_words(storage.writers()) : "";
+  if (closed.empty()) return wire::WhoAnswer{user};
+  return wire::WhoAnswer{std::move(closed) + (used ? "; " + user : ""), true};
 }
 
 // ---- Permission

@@ -73,8 +73,9 @@ beside_a_writer() {
   start_member
   talk plain
   says server.log "refused a claim of 'disk0': another session has it open for writing"
+  says server.log "refused a claim of 'disk0': its session has not reserved it for writing"
 }
-it "a claim takes no disk from a plain client that has it open for writing" beside_a_writer
+it "only the session with the writer's reservation claims a disk" beside_a_writer
 
 far_terms() {
   truncate -s 8M disk.img

@@ -113,12 +113,13 @@ one_named() {
   face_of_mirror
   nbdsh <<<'h.pwrite(b"x" * 512, 0)'
   refuses_plain_client
+  says said "'[^']+' \(127\.0\.0\.1:[0-9]+\) writes to it"
   stop nbdkit 10
   refuses_plain_client
 }
 refuses_plain_client() {
   refused_client "rnbd+tcp://127.0.0.1:${member_port[a]}/disk0" \
-    "Operation not permitted; it is a member of a mirror.*as rnbd-mirror.tcp://HOST,HOST/disk0"
+    "Operation not permitted; it is a member of a mirror .member 1 of 2 of the mirror group [^ ]*, with 16777216 bytes.*as rnbd-mirror.tcp://HOST,HOST/disk0"
   if grep -qE 'open it ro|migration' said; then fail "it says what does not help"; fi
 }
 it "who names one of the servers is told that the disk is a mirror's, and how to attach it" one_named

@@ -127,6 +127,15 @@ void MemberMessages::turn(const ClaimingPtr& claiming) {
   mirror::Seat& seat = *claiming->seat;
   const Device* const device = session_.devices.usable(claiming->claim.device_id);
   if (device == nullptr) return end(claiming, ENOTCONN, false);
+  // Only the one that excludes all others may take the disk from a client that has gone.
+  const bool writes = device->lease.writable();
+  if (!writes || device->lease.storage()->writers()->count() > 1) {
+    session_.log.refusal(device->name,
+                         "refused a claim of " + in_quotes(device->name) +
+                             (writes ? ": another session has it open for writing; end that first"
+                                     : ": its session has not reserved it for writing"));
+    return end(claiming, EPERM, false);
+  }
   if (const int error = seat.misfit(claiming->claim)) {
     const std::string why =
         error == EEXIST   ? seat.words_of_misfit(claiming->claim)
@@ -135,15 +144,6 @@ void MemberMessages::turn(const ClaimingPtr& claiming) {
     session_.log.refusal(device->name,
                          "refused a claim of " + in_quotes(device->name) + ": " + why);
     return end(claiming, error, false);
-  }
-  // Of clients of the mirror the newest term decides.
-  const unsigned own = device->lease.writable() ? 1 : 0;
-  const bool plain_writer = !seat.is_served() && device->lease.storage()->writers()->count() > own;
-  if (plain_writer) {
-    session_.log.refusal(device->name,
-                         "refused a claim of " + in_quotes(device->name) +
-                             ": another session has it open for writing; end that first");
-    return end(claiming, EPERM, false);
   }
   if (seat.refuses(claiming->claim, claiming->session)) return end(claiming, 0, true);
   if (seat.serves(claiming->session)) return grant(claiming);

@@ -92,7 +92,11 @@ std::optional<SeatStatus> Seat::status() const {
 
 std::string Seat::closed_to(std::uint64_t features, std::string_view name) const {
   if (!taken() || (features & wire::kFeatureMirror) != 0) return "";
-  return "it is a member of a mirror, and only clients of the mirror use it; name all of its "
+  const std::lock_guard lock{mutex_};
+  const bool known = about_.shape.members != 0;
+  return "it is a member of a mirror" +
+         (known ? " (" + words_of(about_.group, about_.shape) + ")" : std::string{}) +
+         ", and only clients of the mirror use it; name all of its "
          "servers, in the mirror's order, as rnbd-mirror+tcp://HOST,HOST/" +
          std::string{name} + " (with TLS rnbds-mirror+tcp://, over RDMA rnbd-mirror://)";
 }

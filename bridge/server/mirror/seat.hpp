@@ -78,7 +78,6 @@ class Seat final : public StorageAnnex, public std::enable_shared_from_this<Seat
   /// How the claim differs from the record, after misfit() has said EEXIST.
   std::string words_of_misfit(const wire::MirrorClaim& claim) const;
   bool refuses(const wire::MirrorClaim& claim, std::uint64_t session) const;
-  bool is_served() const { return served_ != 0; }
   bool is_served_to(const wire::MirrorClaim& claim, std::uint64_t session) const;
   /// Serves no session any more. Requests of the last one may still run.
   void fence();
