@@ -59,6 +59,8 @@ using Pedigree = std::vector<Holder>;
 
 /// The upper half of a term counts decisions that operators have forced. Each begins a history.
 inline std::uint64_t history_of(std::uint64_t term) { return term >> 32; }
+/// The first claim of a member knows no earlier term, and may have any below this.
+inline constexpr std::uint64_t kFirstTermsEnd = std::uint64_t{1} << 62;
 /// False: it counts more forced decisions than anybody may have missed who knows the term `known`.
 /// Terms must not run out.
 inline bool is_near(std::uint64_t term, std::uint64_t known) {

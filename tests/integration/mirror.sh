@@ -1059,6 +1059,31 @@ forces_beside_displaced() {
 }
 it "the URI of before another server was added shows no old data" earlier_uri
 
+# b was away all the time.
+often_forced() {
+  local group="group=11111111-2222-3333-4444-555555555555"
+  start_members a b
+  mirror+="?$group"
+  face_of_mirror "control=$PWD/control"
+  nbdsh <<<'h.pwrite(b"x" * 65536, 0, nbd.CMD_FLAG_FUA)'
+  eventually 120 all_in_step
+  stop nbdkit 10
+  limited /usr/bin/python3 -B "$source_dir/tests/integration/mirror_member.py" "${member_port[a]}" forced
+  face_of_mirror "control=$PWD/control"
+  nbdsh <<<'h.pwrite(b"y" * 65536, 0, nbd.CMD_FLAG_FUA)'
+  eventually 30 is_far_behind
+  stop b
+  rm state-b/members/*
+  truncate -s 0 b.img
+  truncate -s "$disk_size" b.img
+  start_member b
+  eventually 120 all_in_step
+  copies_are_same a b
+}
+is_far_behind() { [[ $(mirror_says .members[1].trouble) == *"remove its record"* ]]; }
+it_plugin "a client attaches after hundreds of forced decisions, and a server that missed them says so" \
+  often_forced
+
 # A client is cut off from b, an operator forces b elsewhere, and the two meet again.
 forced_beside() {
   local a b

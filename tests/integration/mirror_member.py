@@ -2,12 +2,13 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """A client of one member of a mirror group, byte by byte.
 
-Usage: mirror_member.py PORT first|again|any|damaged|refused|silent|plain|terms|older|disks
+Usage: mirror_member.py PORT STEP
 
 `first` claims the export "disk0" as member 1 of three, records a view without member 2, writes, and
 is refused where it must be. `again` finds all of that after the server's end. `silent` copies from
 servers that do not answer. `plain` and `terms` want what a client of a mirror must not have. `older`
 is a client of the version that did not tell disks apart, and `disks` takes the member for another one.
+`forced` is of another group.
 """
 import errno
 import struct
@@ -45,11 +46,11 @@ class Member:
         self.disk = fields["disk"]
         return fields
 
-    def view(self, term, seq, members, confirmed, data=None, disk=None):
+    def view(self, term, seq, members, confirmed, data=None, disk=None, disks=None):
         if data is None:
-            disks = 100, self.disk if disk is None else disk, 102
+            disks = disks or (100, self.disk if disk is None else disk, 102)
             data = b"".join(struct.pack("<QQII", number, 0, 0, 0) for number in disks)
-            data += bytes(13 * 24)
+            data = data.ljust(16 * 24, b"\0")
         message = struct.pack("<HHIQIHHQIHH", 0x8023, 0, self.device, term, seq, members, 0,
                               *confirmed, 0)
         return self.session.call(message, None, data)[0]
@@ -224,11 +225,12 @@ def plain(port):
 
 def terms(port):
     member = Member(port, b"first client")
-    for term in (1 << 64) - 1, 1 << 63, 257 << 32:
-        expect(member.claim(term), errno.EINVAL, f"a claim of term {term:#x}")
-    expect(member.claim((1 << 32) + 5)["promised"], (1 << 32) + 5, "a claim after a forced one")
-    term = (1 << 32) + 5
-    expect(member.view((1 << 64) - 1, 1, 0b111, (0, 0, 0b111)), errno.EINVAL, "a view of the last")
+    for term in (1 << 64) - 1, 1 << 62:
+        expect(member.claim(term), errno.ERANGE, f"a claim of term {term:#x}")
+    term = (300 << 32) + 5
+    expect(member.claim(term)["promised"], term, "the first claim of a group with many forced ones")
+    expect(member.claim(term + (257 << 32)), errno.ERANGE, "a claim after too many more")
+    expect(member.view((1 << 64) - 1, 1, 0b111, (0, 0, 0b111)), errno.ERANGE, "a view of the last")
     expect(member.view(term, 1, 0b111, (term, 1, 0b111)), 0, "a view")
     member.session.close()
     try:
@@ -279,10 +281,22 @@ def disks(port):
            "how far the others have come")
 
 
+def forced(port):
+    """Operators have had a mirror of two go on with its first member, 600 times."""
+    group = bytes.fromhex("11111111222233334444555555555555")
+    for term in (200 << 32) + 1, (400 << 32) + 1, (600 << 32) + 1:
+        member = Member(port, b"client %d" % term)
+        claimed = member.claim(term, 0, 2, group, 16 << 20)
+        view = claimed["term"], claimed["seq"], claimed["set"]
+        disks = member.disk, claimed["pedigree"][1][0]
+        expect(member.view(term, 1, 0b01, view, disks=disks), 0, f"a view of term {term:#x}")
+        member.session.close()
+
+
 def main():
     steps = {"first": first, "again": again, "any": any_head, "damaged": damaged,
              "refused": refused, "silent": silent, "plain": plain, "terms": terms,
-             "older": older, "disks": disks}
+             "older": older, "disks": disks, "forced": forced}
     steps[sys.argv[2]](int(sys.argv[1]))
 
 

@@ -37,6 +37,10 @@ std::string why_refused(int error) {
       return "its export is read-only, which no member of a mirror can be; export it for writing";
     case EIO:
       return "its record as a member is damaged or cannot be written, as its log says";
+    case ERANGE:
+      return "it knows nothing of hundreds of decisions that operators have forced since it was "
+             "last in step, so the others have all that is needed: remove its record at its server "
+             "(docs/mirror.md, \"A mistyped mirror\"), and it gets a full copy";
     case EINVAL:
       return "its disk is smaller than that of the mirror; give all the same size";
     default:
@@ -243,10 +247,12 @@ void MemberOrder::claimed(rtrs::ClientLane& lane, int error) {
   const auto response = wire::decode<wire::MirrorClaimResponse>(data_, wire::kMirrorClaimResponse);
   auto claimed = wire::decode_claimed(data_);
   if (!response || !claimed) return fail("its answer to a CLAIM makes no sense");
-  if (!is_near(claimed->promised, command_.term))
+  // The view is that of its newest forced decision. A client that has just begun knows of none.
+  if (!is_near(claimed->promised, std::max(command_.term, claimed->view.id.term)))
     return fail(
         "it has promised a term that is out of reach, as if operators had forced hundreds of "
-        "decisions; its record is damaged, or another program has claimed it");
+        "decisions that its record knows nothing of; that is damaged, or another program has "
+        "claimed it");
   if ((response->flags & wire::kMirrorRefused) != 0) {
     answer_.claimed.promised = claimed->promised;
     return finish(ESTALE);

@@ -136,14 +136,10 @@ void MemberMessages::turn(const ClaimingPtr& claiming) {
                                      : ": its session has not reserved it for writing"));
     return end(claiming, EPERM, false);
   }
-  if (const int error = seat.misfit(claiming->claim)) {
-    const std::string why =
-        error == EEXIST   ? seat.words_of_misfit(claiming->claim)
-        : error == EINVAL ? "its term is so far ahead that no other client could claim it again"
-                          : "its record as a member is damaged";
+  if (const auto misfit = seat.misfit(claiming->claim); misfit.error != 0) {
     session_.log.refusal(device->name,
-                         "refused a claim of " + in_quotes(device->name) + ": " + why);
-    return end(claiming, error, false);
+                         "refused a claim of " + in_quotes(device->name) + ": " + misfit.text);
+    return end(claiming, misfit.error, false);
   }
   if (seat.refuses(claiming->claim, claiming->session)) return end(claiming, 0, true);
   if (seat.serves(claiming->session)) return grant(claiming);

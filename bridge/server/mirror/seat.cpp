@@ -130,20 +130,19 @@ void Seat::end_claim() {
 }
 
 bool Seat::too_far(std::uint64_t term) const {
-  return !is_near(term, member_ ? member_->record().promised : 0);
+  return member_ ? !is_near(term, member_->record().promised) : term >= kFirstTermsEnd;
 }
 
-int Seat::misfit(const wire::MirrorClaim& claim) const {
+rtrs::Failure Seat::misfit(const wire::MirrorClaim& claim) const {
   const std::lock_guard lock{mutex_};
-  if (too_far(claim.term)) return EINVAL;
-  if (!member_) return trouble_.empty() ? 0 : EIO;
-  return claim.group == about_.group && wire::shape_of(claim) == about_.shape ? 0 : EEXIST;
-}
-
-std::string Seat::words_of_misfit(const wire::MirrorClaim& claim) const {
-  const std::lock_guard lock{mutex_};
-  return "its record says " + words_of(about_.group, about_.shape) + ", and the client says " +
-         words_of(claim.group, wire::shape_of(claim));
+  if (!member_ && !trouble_.empty()) return {EIO, "its record as a member is damaged"};
+  if (member_ && (claim.group != about_.group || wire::shape_of(claim) != about_.shape))
+    return {EEXIST, "its record says " + words_of(about_.group, about_.shape) +
+                        ", and the client says " + words_of(claim.group, wire::shape_of(claim))};
+  if (!too_far(claim.term)) return {};
+  return {ERANGE, "its term " + std::to_string(claim.term) + " is so far ahead of " +
+                      std::to_string(member_ ? member_->record().promised : 0) +
+                      ", which is promised, that no other client could claim it again"};
 }
 
 bool Seat::refuses(const wire::MirrorClaim& claim, std::uint64_t session) const {
@@ -264,7 +263,7 @@ int Seat::view(std::uint64_t session, const View& view, const View& confirmed,
                const std::vector<RegionMap>& inherit, const Pedigree& pedigree) {
   const std::lock_guard lock{mutex_};
   if (const int error = order(session)) return error;
-  if (too_far(view.id.term) || too_far(confirmed.id.term)) return EINVAL;
+  if (too_far(view.id.term) || too_far(confirmed.id.term)) return ERANGE;
   const Maps before = member_->record().maps;
   const ViewId last = member_->record().view.id;
   if (const int error = member_->view(session, view, confirmed, inherit, pedigree)) return error;

@@ -19,6 +19,7 @@
 #include "bridge/server/annex.hpp"
 #include "bridge/server/mirror/member_store.hpp"
 #include "bridge/server/services.hpp"
+#include "rdma/failure.hpp"
 
 namespace rnbd::mirror {
 
@@ -72,11 +73,9 @@ class Seat final : public StorageAnnex, public std::enable_shared_from_this<Seat
   /// Calls `then`, at once or on the reactor, when all earlier claims have ended with end_claim().
   void begin_claim(const Services& services, rtrs::Reactor* reactor, std::function<void()> then);
   void end_claim();
-  /// The errno that forbids this claim: EEXIST, EIO, or EINVAL for a term so far ahead that it
-  /// would shut all others out. 0: it may be granted.
-  int misfit(const wire::MirrorClaim& claim) const;
-  /// How the claim differs from the record, after misfit() has said EEXIST.
-  std::string words_of_misfit(const wire::MirrorClaim& claim) const;
+  /// The reason that forbids this claim: EEXIST, EIO, or ERANGE for a term so far ahead that it
+  /// would shut all others out. Error 0: it may be granted.
+  rtrs::Failure misfit(const wire::MirrorClaim& claim) const;
   bool refuses(const wire::MirrorClaim& claim, std::uint64_t session) const;
   bool is_served_to(const wire::MirrorClaim& claim, std::uint64_t session) const;
   /// Serves no session any more. Requests of the last one may still run.

@@ -155,10 +155,24 @@ TEST_CASE("mirror order: a term that is far ahead, and a record that cannot be, 
   CHECK(order.answer().claimed.promised == 6);  // the next term, and no further
 }
 
+TEST_CASE("mirror order: a client that has just begun believes a record of many forced decisions") {
+  World world;
+  const std::uint64_t forced = std::uint64_t{300} << 32;
+  world.response.view.term = forced;
+  world.response.promised = forced + 7;
+  SUBCASE("a claim that was granted") {}
+  SUBCASE("a claim that was refused") { world.response.flags |= wire::kMirrorRefused; }
+  MemberOrder order{World::command(Order::claim), world.shape, world.handle, kRoom};
+  world.run(order);
+  CHECK(order.error() == ((world.response.flags & wire::kMirrorRefused) != 0 ? ESTALE : 0));
+  CHECK(order.answer().claimed.promised == forced + 7);
+}
+
 TEST_CASE("mirror order: what a server refuses is told with the remedy") {
   for (const auto& [error, remedy] : {std::pair{EEXIST, "group="},
                                       {EOPNOTSUPP, "--state-directory"},
                                       {EROFS, "export it for writing"},
+                                      {ERANGE, "remove its record"},
                                       {EINVAL, "same size"}}) {
     World world;
     world.error = error;
