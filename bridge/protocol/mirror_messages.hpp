@@ -71,7 +71,6 @@ static_assert(offsetof(MirrorClaim, member) == 48 && offsetof(MirrorClaim, size)
 
 enum MirrorFlag : std::uint8_t {
   kMirrorLostPower = 1,  ///< since its view; or it has never been in one
-  kMirrorNew = 2,        ///< never in a view
   kMirrorRefused = 4,    ///< a client of `promised` has it, or another session of this one
   kMirrorPulls = 8,      ///< it carries PULLs out
 };

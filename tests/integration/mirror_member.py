@@ -20,7 +20,7 @@ from raw_peer import FLUSH, MIGRATION, RO, RW, USER_MESSAGES, Session
 CLAIMS, MIRROR, DISKS = 1 << 17, 1 << 18, 1 << 20
 GROUP, SIZE = b"group-of-disks..", 8 << 20
 COPY = 0x20000000
-LOST_POWER, NEW, REFUSED = 1, 2, 4
+LOST_POWER, REFUSED = 1, 4
 
 
 class Member:
@@ -120,8 +120,8 @@ def first(port):
     expect(member.write(0, b"p"), 0, "a write before the first claim")
     claimed = member.claim(5)
     expect((claimed["promised"], claimed["flags"], claimed["active"], claimed["set"]),
-           (5, LOST_POWER | NEW, 8, 7), "the first claim")
-    expect(member.claim(5)["flags"], LOST_POWER | NEW, "the same claim again")
+           (5, LOST_POWER, 8, 7), "the first claim")
+    expect(member.claim(5)["flags"], LOST_POWER, "the same claim again")
     expect(member.claim(5, group=b"other-group....."), errno.EEXIST, "a claim of another group")
     expect(member.claim(5, member=0), errno.EEXIST, "a claim as another member")
     expect(member.view(5, 1, 0b111, (0, 0, 0b111), b"short"), errno.EINVAL, "no pedigree")

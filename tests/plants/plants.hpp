@@ -160,6 +160,7 @@ namespace plants {
   X(beat_not_counted, "nobody counts before regions leave the activity logs")                     \
   X(join_uncounted, "a returning member joins without counting once more")                        \
   X(unnamed_disk, "any disk counts as the member while no record names one")                      \
+  X(record_by_claim, "a claim binds a server to a group before it is in a view")                  \
   X(no_lease, "a read is answered although members may serve another client")                     \
   X(lease_not_awaited, "a client attaches while another may read from a member it lacks")
 

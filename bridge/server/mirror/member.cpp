@@ -21,6 +21,8 @@ MemberRecord MemberRecord::first(unsigned number, unsigned members, std::uint32_
 
 bool Member::take_changed() { return std::exchange(changed_, false); }
 
+bool Member::is_kept() const { return record_.view.id != ViewId{}; }
+
 int Member::claim(std::uint64_t term, std::uint64_t session) {
   const bool newer = term > record_.promised;
   const bool again = term == record_.promised && session == session_;

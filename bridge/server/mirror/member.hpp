@@ -39,6 +39,9 @@ class Member {
 
   const MemberRecord& record() const { return record_; }
   std::uint64_t session() const { return session_; }
+  /// True once it has been in a view, or has recorded one. Until then it may be somebody else's
+  /// disk, which a mirror names by mistake: nothing of it outlives the claim.
+  bool is_kept() const;
   /// True if record() has changed since the last call.
   bool take_changed();
 

@@ -167,7 +167,7 @@ void Seat::grant(const wire::MirrorClaim& claim, std::uint64_t session) {
   if (member_->claim(claim.term, session) != 0) return;
   session_ = session;
   about_.claimant = claim.claimant;
-  if (is_saving_ || file_ != nullptr) changes_.head = true;
+  if (member_->is_kept() || file_ != nullptr) changes_.head = true;
 }
 
 /// The storage may be somebody else's disk, which a mirror names by mistake.
@@ -216,11 +216,9 @@ wire::MirrorClaimResponse Seat::answer(bool refused, bool pulls) const {
   const std::lock_guard lock{mutex_};
   Claimed claimed = member_->claimed();
   claimed.pulls = pulls;
-  const bool is_new = claimed.view.id == ViewId{};
   auto message = wire::encode_claimed(claimed, about_.shape.member, about_.shape.members);
   message.region_shift = static_cast<std::uint8_t>(about_.shape.region_shift);
   message.claimant = about_.claimant;
-  if (is_new) message.flags |= wire::kMirrorNew;
   if (refused) message.flags |= wire::kMirrorRefused;
   return message;
 }

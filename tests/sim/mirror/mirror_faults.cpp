@@ -119,10 +119,9 @@ void MirrorWorld::stop(unsigned place, bool power) {
     ++node.epoch;
   }
   say("node " + std::to_string(place) + (power ? " loses its power" : " is killed"));
-  // The first view makes the record.
-  const mirror::MemberRecord& record = node.member->record();
+  const bool is_kept = node.member->is_kept();
   node.member = std::make_unique<mirror::Member>(
-      record.view.id != mirror::ViewId{} ? record : first_record(node.number), node.epoch);
+      is_kept ? node.member->record() : first_record(node.number), node.epoch);
   node.up = false;
   ledger_.lost(place);
   for (const auto& client : clients_)

@@ -61,8 +61,18 @@ MirrorWorld::MirrorWorld(std::uint64_t seed, bool trace)
     nodes_.push_back(is_new ? new_node(i) : node_in_step(i, is_old));
     named_.push_back(i);
   }
+  if (is_new && rng.chance(200)) mistype(static_cast<unsigned>(rng.below(options.members)));
   if (!is_new && is_old) add_displaced(static_cast<unsigned>(rng.below(options.members)));
   new_client(holders());
+}
+
+/// A client of another mirror, whose URI names the server by mistake, claims it and goes.
+void MirrorWorld::mistype(unsigned member) {
+  MirrorNode& node = nodes_[member];
+  node.member->claim(1, kSessionsPerClient - 1);
+  node.elsewhere = node.member->is_kept();
+  stop(member, false);
+  node.up = true;
 }
 
 mirror::MemberRecord MirrorWorld::first_record(unsigned member) {

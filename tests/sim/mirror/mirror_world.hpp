@@ -202,6 +202,7 @@ class MirrorWorld {
   MirrorNode new_node(unsigned member);
   MirrorNode node_in_step(unsigned member, bool is_old);
   void add_displaced(unsigned member);
+  void mistype(unsigned member);
   mirror::MemberRecord first_record(unsigned member);
   unsigned another_node(unsigned member);
   void step(bool faults);
