@@ -718,6 +718,14 @@ refused() {
 }
 it_plugin "members of another group are refused, and so is a mirror that misses too many" refused
 
+# One server by two names has one copy.
+twice() {
+  start_members a
+  refused_client "rnbd-mirror+tcp://127.0.0.1:$port,localhost:$port/disk0" \
+    "it is the same server as [^ ]*:$port, where it would have the same copy"
+}
+it_plugin "a server that is named twice is no mirror, and is told so" twice
+
 # What is under way to another NBD server might arrive late, when a member has long been done without.
 upstream() {
   nbdkit_name=inner start_nbdkit memory 16M

@@ -29,6 +29,10 @@ DeviceGeometry geometry_of_mirror(DeviceGeometry geometry) {
   return geometry;
 }
 
+bool is_same_disk(const DeviceGeometry& one, const DeviceGeometry& other) {
+  return one.export_uuid == other.export_uuid && one.export_uuid != wire::Uuid{};
+}
+
 /// "", or why its device cannot stand beside the others'.
 std::string complaint_about(const DeviceGeometry& geometry, const DeviceGeometry& others) {
   if (geometry.size != others.size)
@@ -60,6 +64,9 @@ void GroupDriver::opened(unsigned number, std::unique_ptr<OpenMember> open) {
     member.link->set_trouble(wrong);
     return member.link->renew(std::move(open));
   }
+  for (const Member& other : members_)
+    if (other.session.is_open() && is_same_disk(other.session.open().geometry(), open->geometry()))
+      report_.same_disk(member.link->server(), other.link->server());
   member.failure = 0;
   member.bad_disk = false;
   member.shown = {};

@@ -26,9 +26,10 @@ rtrs::Log with_name(const rtrs::Log& log, const ClientConfig& config) {
 
 }  // namespace
 
-MemberLink::MemberLink(ClientConfig config, rtrs::Log log, OnOpen on_open)
+MemberLink::MemberLink(ClientConfig config, rtrs::Log log, OnOpen on_open, Twin twin)
     : log_{std::move(log)},
       on_open_{std::move(on_open)},
+      twin_{std::move(twin)},
       config_{std::make_shared<const ClientConfig>(std::move(config))},
       pause_{kLeastPause} {}
 
@@ -60,6 +61,7 @@ void MemberLink::let_go(std::unique_ptr<OpenMember> before) {
   if (before != nullptr) ended_.push_back(std::move(before));
   wanted_ = false;
   used_ = false;
+  server_id_ = 0;
   changed_.notify_all();
 }
 
@@ -74,6 +76,7 @@ void MemberLink::go_to(const rtrs::PathAddress& path) {
   not_before_ = {};
   wanted_ = true;
   used_ = false;
+  server_id_ = 0;
   changed_.notify_all();
 }
 
@@ -97,6 +100,11 @@ void MemberLink::leave(std::unique_ptr<OpenMember> last) {
 bool MemberLink::is_used() const {
   const std::lock_guard lock{mutex_};
   return used_;
+}
+
+rtrs::ServerId MemberLink::server_id() const {
+  const std::lock_guard lock{mutex_};
+  return server_id_;
 }
 
 std::string MemberLink::trouble() const {
@@ -206,6 +214,10 @@ std::unique_ptr<OpenMember> MemberLink::connect() {
   auto session = member->shared->get(interrupt);
   if (!session) return set_used(false), fail(session.error().text);
   member->session = *session;
+  if (const std::string twin = twin_at(member->session->client().server_id()); !twin.empty())
+    return set_used(false),
+           fail("it is the same server as " + twin +
+                ", where it would have the same copy; name each server once, by one address");
   OpenOptions options;
   options.geometry = config.geometry;
   set_used(true);
@@ -218,6 +230,16 @@ std::unique_ptr<OpenMember> MemberLink::connect() {
   if (!wrong.empty()) return fail(wrong);
   member->loop = member->session->take_lane(0);
   return member;
+}
+
+/// Another member at the same server; "": there is none.
+std::string MemberLink::twin_at(rtrs::ServerId id) {
+  {
+    const std::lock_guard lock{mutex_};
+    if (!wanted_ || config_ != tried_) return "";
+    server_id_ = id;
+  }
+  return id != 0 ? twin_(id) : "";
 }
 
 /// Nobody asks any more who uses a server that is not wanted.

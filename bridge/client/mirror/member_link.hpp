@@ -34,10 +34,12 @@ struct OpenMember {
 class MemberLink {
  public:
   using OnOpen = std::function<void(std::unique_ptr<OpenMember>)>;
+  /// The name of another member at the server with this identity; "": there is none.
+  using Twin = std::function<std::string(rtrs::ServerId id)>;
   using Clock = std::chrono::steady_clock;
 
-  /// `config`: with the paths to this member. `on_open` is called from the link's thread.
-  MemberLink(ClientConfig config, rtrs::Log log, OnOpen on_open);
+  /// `config`: with the paths to this member. The functions are called from the link's thread.
+  MemberLink(ClientConfig config, rtrs::Log log, OnOpen on_open, Twin twin);
   /// Call leave() first, unless start() was never called.
   ~MemberLink();
   MemberLink(const MemberLink&) = delete;
@@ -58,6 +60,8 @@ class MemberLink {
   std::shared_ptr<const ClientConfig> config() const;
   /// `host:port`
   std::string server() const;
+  /// The identity of the server that it has reached last, and is to reach; 0: it has reached none.
+  rtrs::ServerId server_id() const;
   /// The reason why it is no member; "" = it is one, or was not tried yet.
   std::string trouble() const;
   /// True if another client writes to the disk, as the server has said last, or if that is being
@@ -74,12 +78,14 @@ class MemberLink {
   void run();
   std::unique_ptr<OpenMember> connect();
   std::string complaint(const OpenMember& member) const;
+  std::string twin_at(rtrs::ServerId id);
   void set_used(bool used);
   static bool is_in_vain(void* context);
   bool is_due() const;
 
   const rtrs::Log log_;
   const OnOpen on_open_;
+  const Twin twin_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::shared_ptr<const ClientConfig> config_;  ///< guarded by mutex_, as all below
@@ -91,7 +97,8 @@ class MemberLink {
   Quiet quiet_;                                     ///< likewise
   std::vector<std::unique_ptr<OpenMember>> ended_;  ///< to be closed
   std::string trouble_;
-  bool used_ = false;           ///< see is_used()
+  bool used_ = false;  ///< see is_used()
+  rtrs::ServerId server_id_ = 0;
   std::set<std::string> told_;  ///< the troubles since it was a member
   Clock::time_point opened_{};
   rtrs::Duration pause_;

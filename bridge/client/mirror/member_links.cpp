@@ -73,7 +73,8 @@ MemberLinks::MemberLinks(const ClientConfig& config, const rtrs::Log& log, const
   for (unsigned i = 0; i < config.servers.size(); ++i) {
     links_.push_back(std::make_unique<MemberLink>(
         config_of_member(config, i), log,
-        [on_open, i](std::unique_ptr<OpenMember> open) { on_open(i, std::move(open)); }));
+        [on_open, i](std::unique_ptr<OpenMember> open) { on_open(i, std::move(open)); },
+        [this, i](rtrs::ServerId id) { return twin_of(i, id); }));
   }
 }
 
@@ -96,6 +97,12 @@ void MemberLinks::complete(MirrorStatus& status) const {
     member.trouble = links_[i]->trouble();
     member.session = links_[i]->status();
   }
+}
+
+std::string MemberLinks::twin_of(unsigned member, rtrs::ServerId id) const {
+  for (unsigned i = 0; i < links_.size(); ++i)
+    if (i != member && links_[i]->server_id() == id) return server(i);
+  return "";
 }
 
 std::string MemberLinks::used_beside(unsigned member) const {

@@ -43,6 +43,8 @@ class MemberLinks {
   std::string uri() const;
 
  private:
+  std::string twin_of(unsigned member, rtrs::ServerId id) const;
+
   const std::string scheme_;
   const std::string device_;
   const MirrorConfig mirror_;

@@ -75,4 +75,14 @@ void StandingReport::unequal(const Range& range, int error) {
           "; reads there wait, and that is tried again and again; make room on the servers");
 }
 
+/// They may be different disks all the same: virtual machines mostly give theirs the same serial
+/// number.
+void StandingReport::same_disk(const std::string& server, const std::string& other) {
+  if (!told_disks_.insert(std::min(server, other) + ' ' + std::max(server, other)).second) return;
+  say(rtrs::LogLevel::warning, server + " and " + other +
+                                   " have disks with the same UUID: if both export the same "
+                                   "storage, the mirror has one copy "
+                                   "less than it seems; see the serial numbers of the disks");
+}
+
 }  // namespace rnbd::mirror

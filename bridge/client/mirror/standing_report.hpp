@@ -34,6 +34,8 @@ class StandingReport {
   /// No member in step can take the data that another one has in a region. `error`: a positive
   /// errno.
   void unequal(const Range& range, int error);
+  /// Two servers have opened disks with the same UUID.
+  void same_disk(const std::string& server, const std::string& other);
 
   std::uint32_t to_copy(unsigned member) const { return told_[member].to_copy; }
   std::uint64_t losses() const { return losses_; }
@@ -50,6 +52,7 @@ class StandingReport {
   const rtrs::Log log_;
   std::vector<Told> told_;
   std::set<std::uint64_t> told_regions_;  ///< first sectors of those that had a line
+  std::set<std::string> told_disks_;      ///< names of two servers
   std::uint64_t losses_ = 0;
   std::uint64_t returns_ = 0;
 };

@@ -199,6 +199,16 @@ TEST_CASE("standing report: each tenth of a resync, a return and a loss are said
   CHECK(report.losses() == 1);
 }
 
+TEST_CASE("standing report: servers whose disks have the same UUID are said once") {
+  std::vector<std::string> lines;
+  StandingReport report{"disk0",
+                        [&](rtrs::LogLevel, const std::string& line) { lines.push_back(line); }, 2};
+  report.same_disk("a:1", "b:1");
+  report.same_disk("b:1", "a:1");
+  REQUIRE(lines.size() == 1);
+  CHECK(lines.front().starts_with("mirror disk0: a:1 and b:1 have disks with the same UUID"));
+}
+
 TEST_CASE("disk failures: the first one is forgiven, and each further one costs more time") {
   using std::chrono::minutes;
   DiskFailures failures;
