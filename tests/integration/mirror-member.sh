@@ -6,7 +6,7 @@ source "${BASH_SOURCE[0]%/*}/lib.sh"
 member_program=$(realpath "${BASH_SOURCE[0]%/*}")/mirror_member.py
 
 start_member() {
-  start_server --state-directory "$PWD/state" --export "disk0=$PWD/disk.img"
+  start_server --control "$PWD/control" --state-directory "$PWD/state" --export "disk0=$PWD/disk.img"
 }
 
 # talk STEP: the client's side of it.
@@ -94,6 +94,40 @@ older_client() {
   says server.log "refused to make 'disk0' a member of a mirror group: its client is of an older version"
 }
 it "a client that does not tell disks apart is refused, and the log says why" older_client
+
+# member_says FILTER: of what `member list` answers.
+member_says() { "${ctl_command[@]}" --json "$PWD/control" member list | jq -r "$1"; }
+freed() {
+  truncate -s 8M disk.img
+  start_member
+  [[ $(member_says '.members | length') == 0 ]] || fail "a disk is a member before a client comes"
+  spawn talk /usr/bin/python3 -B "$member_program" "$port" held
+  wait_for_line talk.out ready
+  member_says .members
+  [[ $(member_says '.members[0] | [.export, .member, .members, .in_step, .promised, .served] | @csv') == \
+    '"disk0",2,3,"1,2,3",5,true' ]] || fail "the list says something else"
+  status_of 1 "${ctl_command[@]}" "$PWD/control" member free disk0 --force
+  says said "a client of the mirror has it"
+  kill_hard talk
+  eventually 30 is_unused
+  status_of 1 "${ctl_command[@]}" "$PWD/control" member free disk1
+  status_of 1 "${ctl_command[@]}" "$PWD/control" member free disk0
+  says said "its record has it in step, as member 2 of 3 of the mirror group"
+  status_of 0 "${ctl_command[@]}" "$PWD/control" member free disk0 --force
+  [[ $(member_says '.members | length') == 0 ]] || fail "it is still a member"
+  talk plain # any client
+  talk first # any mirror
+  kill_hard server
+  rm state/members/*.freed
+  tear 100 4196
+  start_member
+  says_damaged
+  status_of 0 "${ctl_command[@]}" "$PWD/control" member free disk0
+  talk plain
+}
+is_unused() { [[ $(member_says '.members[0].served') == false ]]; }
+says_damaged() { [[ $(member_says '.members[0].trouble') == *"is damaged"* ]] || fail "nobody knows the damage"; }
+it "an operator sees what a server is a member of, and takes a record away" freed
 
 which_disk() {
   truncate -s 8M disk.img

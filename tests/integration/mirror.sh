@@ -18,7 +18,7 @@ start_member() {
   [[ ${member_options[*]-} != *--tls* ]] || rights=",rw=*"
   [[ -e $1.img ]] || truncate -s "$disk_size" "$1.img"
   server_name=$1 server_port=${member_port[$1]:-0} start_server \
-    --state-directory "$PWD/state-$1" --export "disk0=${member_fault[$1]-}$PWD/$1.img$rights" \
+    --state-directory "$PWD/state-$1" --control "$PWD/control-$1" --export "disk0=${member_fault[$1]-}$PWD/$1.img$rights" \
     "${member_options[@]+"${member_options[@]}"}"
   member_port[$1]=$port
 }
@@ -1080,15 +1080,16 @@ often_forced() {
   face_of_mirror "control=$PWD/control"
   nbdsh <<<'h.pwrite(b"y" * 65536, 0, nbd.CMD_FLAG_FUA)'
   eventually 30 is_far_behind
+  eventually 30 free_member b
   stop b
-  rm state-b/members/*
   truncate -s 0 b.img
   truncate -s "$disk_size" b.img
   start_member b
   eventually 120 all_in_step
   copies_are_same a b
 }
-is_far_behind() { [[ $(mirror_says .members[1].trouble) == *"remove its record"* ]]; }
+is_far_behind() { [[ $(mirror_says .members[1].trouble) == *"member free"* ]]; }
+free_member() { "${ctl_command[@]}" "$PWD/control-$1" member free disk0 --force; }
 it_plugin "a client attaches after hundreds of forced decisions, and a server that missed them says so" \
   often_forced
 

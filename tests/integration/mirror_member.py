@@ -13,6 +13,7 @@ is a client of the version that did not tell disks apart, and `disks` takes the 
 import errno
 import struct
 import sys
+import time
 
 import hostile_peer
 from raw_peer import FLUSH, MIGRATION, RO, RW, USER_MESSAGES, Session
@@ -140,6 +141,16 @@ def first(port):
     expect((member.regions(0), member.regions(3)), ([(3, 1), (5, 1)],) * 2, "the maps")
     print("ready", flush=True)
     member.session.close()
+
+
+def held(port):
+    """A client that stays."""
+    member = Member(port, b"client that stays")
+    member.claim(5)
+    expect(member.view(5, 1, 0b111, (0, 0, 0b111)), 0, "the first view")
+    print("ready", flush=True)
+    while True:
+        time.sleep(60)
 
 
 def again(port):
@@ -294,7 +305,7 @@ def forced(port):
 
 
 def main():
-    steps = {"first": first, "again": again, "any": any_head, "damaged": damaged,
+    steps = {"first": first, "held": held, "again": again, "any": any_head, "damaged": damaged,
              "refused": refused, "silent": silent, "plain": plain, "terms": terms,
              "older": older, "disks": disks, "forced": forced}
     steps[sys.argv[2]](int(sys.argv[1]))

@@ -39,8 +39,8 @@ std::string why_refused(int error) {
       return "its record as a member is damaged or cannot be written, as its log says";
     case ERANGE:
       return "it knows nothing of hundreds of decisions that operators have forced since it was "
-             "last in step, so the others have all that is needed: remove its record at its server "
-             "(docs/mirror.md, \"A mistyped mirror\"), and it gets a full copy";
+             "last in step, so the others have all that is needed: take its record away there "
+             "(`rnbd-ctl SERVER member free`), and it gets a full copy";
     case EINVAL:
       return "its disk is smaller than that of the mirror; give all the same size";
     default:

@@ -10,7 +10,10 @@ constexpr ProgramWord kWords[] = {
     {"mirror", "status|discard SERVER|add HOST[:PORT] [--force]|force SERVER [--force [--split]]",
      CtlSide::client,
      "The members of a mirror; does without one; takes an empty disk in its place; goes on with "
-     "one copy only."}};
+     "one copy only."},
+    {"member", "list|free EXPORT [--force]", CtlSide::server,
+     "The exports that are members of mirrors; free: takes the record of one away, so that another "
+     "mirror can have it."}};
 
 bool has_mirror(const CtlJson& status) {
   const std::string server = said_text(status, "server");

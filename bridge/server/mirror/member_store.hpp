@@ -49,6 +49,10 @@ class MemberStore {
   /// Durable when it returns. May block.
   virtual tl::expected<std::unique_ptr<MemberFile>, std::string> create(
       const wire::Uuid& storage, const std::vector<std::byte>& image) = 0;
+  /// Takes the record away, durably. A copy of it may stay for people. May block.
+  ///
+  /// Errors: the obstacle.
+  virtual tl::expected<void, std::string> remove(const wire::Uuid& storage) = 0;
 };
 
 }  // namespace rnbd::mirror

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <random>
+#include <utility>
 
 #include "bridge/protocol/uuid.hpp"
 #include "bridge/server/attempt.hpp"
@@ -172,12 +173,44 @@ void Seat::grant(const wire::MirrorClaim& claim, std::uint64_t session) {
 
 /// The storage may be somebody else's disk, which a mirror names by mistake.
 void Seat::forget_unrecorded() {
-  if (is_saving_ || file_ != nullptr || served_ != 0 || !claims_.empty() || !trouble_.empty())
-    return;
+  const bool used = is_saving_ || served_ != 0 || !claims_.empty();
+  if (!used && file_ == nullptr && trouble_.empty()) forget();
+}
+
+void Seat::forget() {
+  file_.reset();
+  trouble_.clear();
   member_.reset();
   about_ = {};
   changes_ = {};
   taken_ = false;
+}
+
+tl::expected<void, rtrs::Failure> Seat::free(bool sure) {
+  const auto refuse = [](int error, std::string why) {
+    return tl::unexpected(rtrs::Failure{error, std::move(why)});
+  };
+  {
+    const std::lock_guard lock{mutex_};
+    if (file_ == nullptr && trouble_.empty())
+      return refuse(ENOENT, "it has no record as a member of a mirror");
+    if (is_saving_ || served_ != 0 || !claims_.empty())
+      return refuse(EBUSY, "a client of the mirror has it; end that first");
+    if (!sure && member_ && has(member_->record().view.set, member_->record().number))
+      return refuse(EPERM,
+                    "its record has it in step, as " + words_of(about_.group, about_.shape) +
+                        ": without it, its disk is a new one in that mirror, and the others "
+                        "may wait for what it has; add --force if that mirror is not needed");
+    claims_.push_back({});  // no claim comes between
+  }
+  const auto removed = store_->remove(storage_);
+  if (removed) {
+    const std::lock_guard lock{mutex_};
+    forget();
+  }
+  end_claim();
+  if (!removed) return refuse(EIO, removed.error());
+  return {};
 }
 
 void Seat::serve(std::uint64_t session) {

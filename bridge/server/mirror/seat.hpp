@@ -54,6 +54,12 @@ class Seat final : public StorageAnnex, public std::enable_shared_from_this<Seat
   std::string closed_to(std::uint64_t features, std::string_view name) const override;
   void attach(Device& device, const Services& services, rtrs::Reactor* reactor) override;
 
+  /// Takes the record away, so that the storage is no member any more. `sure`: also if its own
+  /// record has it in step. Waits for the state directory.
+  ///
+  /// Errors: ENOENT (no record), EBUSY (a client has it, or claims it), EPERM (not sure), EIO.
+  tl::expected<void, rtrs::Failure> free(bool sure);
+
   // The data path.
   bool serves(std::uint64_t session) const {
     return session != 0 && served_.load(std::memory_order_acquire) == session;
@@ -124,8 +130,8 @@ class Seat final : public StorageAnnex, public std::enable_shared_from_this<Seat
     bool none() const { return !head && first.empty() && rest.empty(); }
   };
   struct Claimant {
-    const Services* services;
-    rtrs::Reactor* reactor;
+    const Services* services = nullptr;
+    rtrs::Reactor* reactor = nullptr;
     std::function<void()> then;
   };
 
@@ -137,6 +143,7 @@ class Seat final : public StorageAnnex, public std::enable_shared_from_this<Seat
   void adopt(MemberState state, std::uint64_t sequence);
   MemberState state() const;
   void forget_unrecorded();
+  void forget();
   Save prepare();
   void find_warm();
 

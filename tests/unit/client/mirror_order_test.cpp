@@ -172,7 +172,7 @@ TEST_CASE("mirror order: what a server refuses is told with the remedy") {
   for (const auto& [error, remedy] : {std::pair{EEXIST, "group="},
                                       {EOPNOTSUPP, "--state-directory"},
                                       {EROFS, "export it for writing"},
-                                      {ERANGE, "remove its record"},
+                                      {ERANGE, "member free"},
                                       {EINVAL, "same size"}}) {
     World world;
     world.error = error;

@@ -56,6 +56,12 @@ struct Store final : mirror::MemberStore {
     return std::make_unique<File>(*this);
   }
 
+  tl::expected<void, std::string> remove(const wire::Uuid&) override {
+    if (fails) return tl::unexpected(std::string{"no space"});
+    image.clear();
+    return {};
+  }
+
   std::vector<std::byte> image;
   unsigned writes = 0;
   bool fails = false;
@@ -189,6 +195,32 @@ TEST_CASE("seat: a client that leaves before the first view leaves nothing behin
   CHECK(world.store->image.empty());
   CHECK_FALSE(world.seat->taken());
   CHECK(world.seat->misfit(claim_of(6, 1, 8)).error == 0);
+}
+
+TEST_CASE("seat: its record is taken away when nobody is served, and it is a new storage then") {
+  World world;
+  const auto free = [&](bool sure) {
+    const auto freed = world.seat->free(sure);
+    return freed ? 0 : freed.error().error;
+  };
+  CHECK(free(true) == ENOENT);
+  const auto session = world.claim(5);
+  const std::uint64_t disk = world.state().record.disk;
+  REQUIRE(world.view(session, kAll, kAll) == 0);
+  REQUIRE(world.keep() == 0);
+  CHECK(free(true) == EBUSY);
+  world.seat->leave(session);
+  CHECK(free(false) == EPERM);
+  world.store->fails = true;
+  CHECK(free(true) == EIO);
+  CHECK(world.seat->taken());
+  world.store->fails = false;
+  CHECK(free(true) == 0);
+  CHECK(world.store->image.empty());
+  CHECK_FALSE(world.seat->taken());
+  CHECK(world.seat->misfit(claim_of(6, 1, 8)).error == 0);
+  REQUIRE(world.claim(1) != 0);
+  CHECK(world.state().record.disk != disk);
 }
 
 TEST_CASE("seat: only the newest session is served, and its orders are carried out") {

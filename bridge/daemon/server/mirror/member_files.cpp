@@ -154,4 +154,13 @@ tl::expected<std::unique_ptr<mirror::MemberFile>, std::string> MemberFiles::crea
   return std::make_unique<OpenMember>(std::move(file), path_ + '/' + name);
 }
 
+tl::expected<void, std::string> MemberFiles::remove(const wire::Uuid& storage) {
+  const std::string name = uuid_text(storage);
+  const int directory = directory_.get();
+  if (::renameat(directory, name.c_str(), directory, (name + ".freed").c_str()) == 0 &&
+      ::fsync(directory) == 0)
+    return {};
+  return tl::unexpected(path_ + '/' + name + ": " + std::strerror(errno));
+}
+
 }  // namespace rnbd

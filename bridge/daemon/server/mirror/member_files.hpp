@@ -24,6 +24,8 @@ class MemberFiles final : public mirror::MemberStore {
       const wire::Uuid& storage) override;
   tl::expected<std::unique_ptr<mirror::MemberFile>, std::string> create(
       const wire::Uuid& storage, const std::vector<std::byte>& image) override;
+  /// It stays as NAME.freed.
+  tl::expected<void, std::string> remove(const wire::Uuid& storage) override;
 
  private:
   MemberFiles(rtrs::OwnedFd directory, std::string path)

@@ -2,13 +2,16 @@
 #include "bridge/daemon/server/mirror/members.hpp"
 
 #include <boost/asio/post.hpp>
+#include <cerrno>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
 
 #include "bridge/client/uri.hpp"
 #include "bridge/daemon/server/mirror/member_files.hpp"
 #include "bridge/daemon/server/mirror/peer_members.hpp"
+#include "bridge/protocol/uuid.hpp"
 #include "bridge/server/mirror/mirror_annex.hpp"
 #include "rdma/transport/reactor.hpp"
 
@@ -62,8 +65,69 @@ tl::expected<std::shared_ptr<ServerAnnex>, std::string> open(const AnnexStart& s
   return std::make_shared<MirrorAnnex>(std::move(store), start.volatile_epoch, reader_of(start));
 }
 
+// ---- Commands -----------------------------------------------------------------------------------
+
+/// Members count from 1 on for people.
+Json describe(const std::string& name, const ExportCatalogue& catalogue, const SeatStatus& seat) {
+  const MemberRecord& record = seat.state.record;
+  Json entry{{"export", name},     {"group", nullptr},       {"member", nullptr},
+             {"members", nullptr}, {"size", nullptr},        {"view", nullptr},
+             {"in_step", nullptr}, {"promised", nullptr},    {"served", seat.served},
+             {"used_by", ""},      {"trouble", seat.trouble}};
+  if (const auto who = catalogue.who_has(name, wire::kMirrorFeatures)) entry["used_by"] = who->text;
+  if (record.members == 0) return entry;
+  entry["group"] = uuid_text(seat.state.group);
+  entry["member"] = record.number + 1;
+  entry["members"] = record.members;
+  entry["size"] = seat.state.shape.size;
+  entry["view"] = std::to_string(record.view.id.term) + "." + std::to_string(record.view.id.seq);
+  entry["promised"] = record.promised;
+  std::string in_step;
+  for (unsigned k = 0; k < record.members; ++k)
+    if (has(record.view.set, k)) in_step += (in_step.empty() ? "" : ",") + std::to_string(k + 1);
+  entry["in_step"] = in_step;
+  return entry;
+}
+
+tl::expected<Json, rtrs::Failure> about_members(const ExportCatalogue& catalogue,
+                                                const std::string& words) {
+  const auto storages = catalogue.storages();
+  if (words == "list") {
+    Json answer{{"members", Json::array()}};
+    for (const auto& [name, storage] : storages) {
+      const Seat* const seat = part_of<Seat>(storage->annexes());
+      const auto status = seat != nullptr ? seat->status() : std::nullopt;
+      if (status) answer["members"].push_back(describe(name, catalogue, *status));
+    }
+    return answer;
+  }
+  constexpr std::string_view kFree = "free ", kForce = " --force";
+  if (!words.starts_with(kFree))
+    return tl::unexpected(
+        rtrs::Failure{EINVAL, "write member list, or member free EXPORT [--force]"});
+  const bool sure = words.ends_with(kForce);
+  const auto length = words.size() - kFree.size() - (sure ? kForce.size() : 0);
+  const std::string wanted = words.substr(kFree.size(), length);
+  for (const auto& [name, storage] : storages) {
+    Seat* const seat = part_of<Seat>(storage->annexes());
+    if (name != wanted || seat == nullptr) continue;
+    if (auto freed = seat->free(sure); !freed) return tl::unexpected(freed.error());
+    return Json::object();
+  }
+  return tl::unexpected(
+      rtrs::Failure{ENOENT, "there is no member '" + wanted + "'; `member list` tells of all"});
+}
+
+std::vector<ControlCommand> commands(const ExportCatalogue& catalogue) {
+  return {
+      {"member", "list|free EXPORT [--force]",
+       "The exports that are members of mirrors, as their records say; free takes a record away",
+       [&catalogue](const std::string& words) { return about_members(catalogue, words); }}};
+}
+
 }  // namespace
 
-const DaemonAnnex kMembers{.settings = kRules, .features = wire::kMirrorFeatures, .open = &open};
+const DaemonAnnex kMembers{
+    .settings = kRules, .features = wire::kMirrorFeatures, .open = &open, .commands = &commands};
 
 }  // namespace rnbd::mirror
