@@ -39,8 +39,8 @@ inline bool are_descriptors_scarce() {
   return static_cast<rlim_t>(lowest) + std::max(2 * reserve, limit.rlim_cur / 4) >= limit.rlim_cur;
 }
 
-/// Whether so few descriptors are left that what a server opens for itself should wait, so that
-/// clients find room: a quarter of all, and less where there are few of them anyway.
+/// Whether so few descriptors are left that exports should wait, because clients need them. These
+/// few are a quarter of all, and fewer where there are not many anyway.
 ///
 /// Threads: any.
 inline bool are_descriptors_for_clients() {

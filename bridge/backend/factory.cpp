@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Which backends there are. A new one adds one line to the list.
 #include <algorithm>
+#include <built_annexes.hpp>
 #include <cerrno>
 
 #include "bridge/backend/backend.hpp"
-#include "built_annexes.hpp"
 #if RNBDKIT_WITH_BRICK
 #include "bridge/backend/brick.hpp"
 #endif

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The kinds of disks beyond a device of one server.
 #include <array>
+#include <built_annexes.hpp>
 
 #include "bridge/client/annex.hpp"
-#include "built_annexes.hpp"
 #if RNBDKIT_WITH_MIRROR
 #include "bridge/client/mirror/mirror_annex.hpp"
 #endif

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The kinds of disks whose URIs name several servers.
+#include <built_annexes.hpp>
+
 #include "bridge/client/uri.hpp"
-#include "built_annexes.hpp"
 #if RNBDKIT_WITH_MIRROR
 #include "bridge/protocol/mirror.hpp"
 #endif

@@ -3,8 +3,7 @@
 #include "bridge/ctl/annexes.hpp"
 
 #include <array>
-
-#include "built_annexes.hpp"
+#include <built_annexes.hpp>
 #if RNBDKIT_WITH_BRICK
 #include "bridge/ctl/brick/brick_annex.hpp"
 #endif

@@ -274,7 +274,7 @@ Admission::Use Admission::use_of(const Session& session, const Path& path) const
   }
 }
 
-/// Its session has no other path like it: none that carries requests, or none at all.
+/// True: the session has no other path like it: none that carries requests, or none at all.
 bool Admission::is_needed(const Session& session, const Path& path) const {
   const bool carries = use_of(session, path) != Use::none;
   return std::ranges::none_of(session.paths, [&](const Path& other) {

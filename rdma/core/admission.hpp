@@ -165,7 +165,7 @@ class Admission {
   }
   std::map<SessionId, Session>::iterator find(const wire::ConnectParameters& parameters,
                                               std::optional<std::string_view> user);
-  /// How useful a path is to its session.
+  /// The use that a session has of a path.
   enum class Use : std::uint8_t { preferred, second, none };
   struct Memory {
     const char* lack = nullptr;  ///< null: there is enough, if the spared path goes

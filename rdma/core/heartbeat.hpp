@@ -31,7 +31,7 @@ class Heartbeat {
   enum class Verdict { nothing, send, dead };
   enum class Asks : std::uint8_t { always, in_silence };
 
-  /// Who would not wait for an answer asks always.
+  /// An end that would not wait for an answer asks always.
   Heartbeat(Duration interval, unsigned misses_max, Asks asks = Asks::always)
       : interval_{interval},
         misses_max_{misses_max},

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The TCP binding: the suite that every transport passes, and what is its own.
 #include <algorithm>
+#include <built_annexes.hpp>
 #include <vector>
 
-#include "built_annexes.hpp"
 #include "tests/conformance/regions_suite.hpp"
 #include "tests/conformance/tls_fixture.hpp"
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The annexes of rnbd-server.
 #include <array>
+#include <built_annexes.hpp>
 
 #include "bridge/daemon/server/annex.hpp"
-#include "built_annexes.hpp"
 #if RNBDKIT_WITH_BRICK
 #include "bridge/daemon/server/brick/bricks.hpp"
 #endif

@@ -25,7 +25,7 @@ constexpr std::chrono::seconds kHungAfter{10};
 
 double in_seconds(rtrs::Duration time) { return std::chrono::duration<double>(time).count(); }
 
-/// What is told of an export, or of several together.
+/// The lines of an export, or of several together.
 struct ExportLine {
   std::string name;
   bool named = false;       ///< it stands in the configuration; others are files of a search path
@@ -40,7 +40,7 @@ struct ExportLine {
   ThrottleReading throttled{};
 
   const char* state() const { return waits ? "waiting" : oldest >= kHungAfter ? "hung" : "served"; }
-  /// What an operator looks for goes first.
+  /// The higher, the sooner an operator looks for it.
   unsigned importance() const {
     if (waits || displaced || oldest >= kHungAfter) return 2;
     return openers.empty() && throttled.waiting == 0 ? 0 : 1;

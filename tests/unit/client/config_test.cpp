@@ -3,9 +3,8 @@
 
 #include <doctest/doctest.h>
 
+#include <built_annexes.hpp>
 #include <filesystem>
-
-#include "built_annexes.hpp"
 #if RNBDKIT_WITH_MIRROR
 #include "bridge/client/mirror/mirror_config.hpp"
 #endif

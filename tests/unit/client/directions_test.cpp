@@ -3,7 +3,8 @@
 
 #include <doctest/doctest.h>
 
-#include "built_annexes.hpp"
+#include <built_annexes.hpp>
+
 #include "rdma/path_list.hpp"
 
 namespace rnbd::directions_test {

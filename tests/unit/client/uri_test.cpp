@@ -3,7 +3,7 @@
 
 #include <doctest/doctest.h>
 
-#include "built_annexes.hpp"
+#include <built_annexes.hpp>
 
 namespace uri_test {
 
