@@ -24,18 +24,23 @@ struct AnnexConfig {
   virtual ~AnnexConfig() = default;
 };
 
+/// The settings of one disk. Disks with different ones may share a session.
+struct DiskConfig {
+  std::string device;                      ///< "" = the export name of each client decides
+  wire::Uuid uuid{};                       ///< of the disk; zeros = any
+  std::optional<wire::AccessMode> access;  ///< none: rw, and ro where the server allows no more
+  GeometryOptions geometry;
+};
+
 /// The settings of a client, after all checks.
-struct ClientConfig {
+struct ClientConfig : DiskConfig {
   std::vector<rtrs::PathAddress> paths;
   bool paths_of_server = false;  ///< use the paths that it advertises, too
   /// The word of rnbd-WORD://, and the paths to each of the servers, the first of which has
   /// `paths`; none: there is one server.
   std::string several;
   std::vector<std::vector<rtrs::PathAddress>> servers;
-  std::string device;                      ///< "" = the export name of each client decides
-  wire::Uuid uuid{};                       ///< of the disk; zeros = any
-  rtrs::ServerId server_id = 0;            ///< of the server; 0 = the one at the first path
-  std::optional<wire::AccessMode> access;  ///< none: rw, and ro where the server allows no more
+  rtrs::ServerId server_id = 0;  ///< of the server; 0 = the one at the first path
   bool dynamic_export = false;
   std::string session_name;  ///< "" = made up for each session
   unsigned lanes = 0;        ///< 0 = chosen by the library
@@ -73,7 +78,6 @@ struct ClientConfig {
     annex = own;
     return *own;
   }
-  GeometryOptions geometry;
   std::string control;  ///< absolute path of the control socket; "" = none
   /// How to list the server's exports with this program, for the message about a missing one.
   std::string how_to_list;

@@ -134,19 +134,19 @@ Failure Connections::referred(Session& session, const std::string& device, Failu
 }
 
 tl::expected<std::unique_ptr<RemoteDevice>, Failure> Connections::open_in(
-    Session& session, const std::string& device, bool readonly, const Interrupt& interrupt) {
+    Session& session, const DiskConfig& wanted, bool readonly, const Interrupt& interrupt) {
   constexpr std::chrono::milliseconds kPause{250};
   constexpr std::chrono::seconds kLongPause{1};  // as the server looks, which logs each refusal
   OpenOptions options;
-  options.geometry = config_.geometry;
-  options.uuid = config_.uuid;
-  options.access = readonly ? wire::AccessMode::read_only
-                            : config_.access.value_or(wire::AccessMode::read_write);
-  options.unclaimed = !readonly && !config_.access;
+  options.geometry = wanted.geometry;
+  options.uuid = wanted.uuid;
+  options.access =
+      readonly ? wire::AccessMode::read_only : wanted.access.value_or(wire::AccessMode::read_write);
+  options.unclaimed = !readonly && !wanted.access;
   const auto deadline = std::chrono::steady_clock::now() + config_.connect_timeout;
   bool told = false;
   for (;;) {
-    auto opened = session.open(device, options, interrupt);
+    auto opened = session.open(wanted.device, options, interrupt);
     if (opened) {
       if (!options.unclaimed || readonly) return opened;
       auto waited = wait_for_writer(**opened, interrupt);
@@ -155,7 +155,7 @@ tl::expected<std::unique_ptr<RemoteDevice>, Failure> Connections::open_in(
     }
     const int error = opened.error().error;
     // EBUSY: a program at the server has the file.
-    if ((error == EROFS || error == EBUSY) && !readonly && !config_.access) {
+    if ((error == EROFS || error == EBUSY) && !readonly && !wanted.access) {
       options.access = wire::AccessMode::read_only;
       options.unclaimed = false;
       options.export_read_only = error == EROFS;
@@ -170,7 +170,7 @@ tl::expected<std::unique_ptr<RemoteDevice>, Failure> Connections::open_in(
     // Its storage is not available yet, or is in use elsewhere.
     const bool may_come = (error == EAGAIN || error == EBUSY) && in_time;
     if ((!may_be_ours && !may_come_back && !may_come) || interrupt()) {
-      return tl::unexpected(referred(session, device, opened.error(), interrupt));
+      return tl::unexpected(referred(session, wanted.device, opened.error(), interrupt));
     }
     if (may_come && !std::exchange(told, true) && log_) {
       log_(rtrs::LogLevel::warning,
@@ -182,12 +182,18 @@ tl::expected<std::unique_ptr<RemoteDevice>, Failure> Connections::open_in(
 
 tl::expected<Disk*, Failure> Connections::open(const std::string& name, bool readonly,
                                                const Interrupt& interrupt) {
-  std::string device = config_.dynamic_export ? name : config_.device;
-  if (device.empty()) {
+  DiskConfig wanted = config_;
+  if (config_.dynamic_export) wanted.device = name;
+  if (wanted.device.empty()) {
     auto chosen = default_device(interrupt);
     if (!chosen) return tl::unexpected(chosen.error());
-    device = *chosen;
+    wanted.device = *chosen;
   }
+  return open(wanted, readonly, interrupt);
+}
+
+tl::expected<Disk*, Failure> Connections::open(const DiskConfig& wanted, bool readonly,
+                                               const Interrupt& interrupt) {
   if (source_ != nullptr) {
     auto opened = source_->open(readonly, interrupt);
     if (!opened) return tl::unexpected(named(opened.error()));
@@ -195,7 +201,7 @@ tl::expected<Disk*, Failure> Connections::open(const std::string& name, bool rea
   }
   auto session = shared_.get(interrupt);
   if (!session) return tl::unexpected(named(session.error()));
-  auto opened = open_in(**session, device, readonly, interrupt);
+  auto opened = open_in(**session, wanted, readonly, interrupt);
   if (!opened) return tl::unexpected(named(opened.error()));
   if (wrapper_ != nullptr) return keep(wrapper_->wrap(**session, *std::move(opened), interrupt));
   return keep(*std::move(opened));
@@ -238,7 +244,7 @@ tl::expected<void, Failure> Connections::probe() {
   if (config_.device.empty()) return {};
   const bool readonly =
       config_.access.value_or(wire::AccessMode::read_only) == wire::AccessMode::read_only;
-  auto device = open_in(**session, config_.device, readonly, {});
+  auto device = open_in(**session, config_, readonly, {});
   if (!device) return tl::unexpected(named(device.error()));
   return {};
 }

@@ -29,6 +29,9 @@ class Connections {
   /// Opens a device for one more client; `name` comes from the client ("" = the default).
   tl::expected<Disk*, Failure> open(const std::string& name, bool readonly,
                                     const Interrupt& interrupt);
+  /// The same for a disk with settings of its own.
+  tl::expected<Disk*, Failure> open(const DiskConfig& wanted, bool readonly,
+                                    const Interrupt& interrupt);
   void close(Disk* disk);
   /// `disk0 at rnbd+tcp://storage:1234 (rw), UUID ...`, a description of the export for people.
   std::string describe(const Disk& disk) const;
@@ -53,6 +56,9 @@ class Connections {
   /// The state of the shared session, or of the source's sessions.
   SessionStatus status();
 
+  /// True if requests need not wait for a path, as far as that is known.
+  bool has_path() { return source_ != nullptr || shared_.has_path(); }
+
   /// The shared session; unused with a source.
   SharedSession& session() { return shared_; }
 
@@ -61,7 +67,7 @@ class Connections {
 
  private:
   tl::expected<std::unique_ptr<RemoteDevice>, Failure> open_in(Session& session,
-                                                               const std::string& device,
+                                                               const DiskConfig& wanted,
                                                                bool readonly,
                                                                const Interrupt& interrupt);
   tl::expected<void, Failure> wait_for_writer(RemoteDevice& device, const Interrupt& interrupt);

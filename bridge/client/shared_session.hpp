@@ -68,6 +68,8 @@ class SharedSession {
   tl::expected<std::shared_ptr<Session>, Failure> get(const Interrupt& interrupt);
 
   SessionStatus status();
+  /// True if there is a session with a path that takes requests.
+  bool has_path();
   /// These change the present session, and every later one.
   ///
   /// Errors: as rtrs::Client; sentences with the remedy.

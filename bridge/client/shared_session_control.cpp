@@ -136,6 +136,15 @@ void SharedSession::add_lost_devices(const Session& lost, std::vector<DeviceStat
   }
 }
 
+bool SharedSession::has_path() {
+  std::shared_ptr<Session> session;
+  {
+    const std::lock_guard lock{mutex_};
+    session = session_;
+  }
+  return session != nullptr && session->alive() && session->has_path();
+}
+
 SessionStatus SharedSession::status() {
   SessionStatus status;
   std::shared_ptr<Session> session;

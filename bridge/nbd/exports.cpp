@@ -26,7 +26,10 @@ tl::expected<Lease, Failure> Exports::open(const std::string& name, const Interr
                                               " here; the only one is " +
                                               in_quotes(config_.device)});
   }
-  auto device = connections_.open(name, /*readonly=*/false, interrupt);
+  // Several of these may share the connections, each with settings of its own.
+  const auto device = config_.dynamic_export
+                          ? connections_.open(name, /*readonly=*/false, interrupt)
+                          : connections_.open(config_, /*readonly=*/false, interrupt);
   if (!device) return tl::unexpected(device.error());
   return Lease{connections_, **device};
 }
