@@ -111,17 +111,6 @@ std::string complaint_about_name(const std::string& name) {
          "letter or digit first; write --name NAME";
 }
 
-/// KEY="VALUE" or KEY=VALUE, in parts; the key is "" for comments and empty lines.
-std::pair<std::string, std::string> assignment_in(const std::string& line) {
-  const std::size_t equals = line.find('=');
-  if (line.starts_with('#') || equals == std::string::npos) return {};
-  std::string value = line.substr(equals + 1);
-  if (value.size() >= 2 && value.front() == '"' && value.back() == '"') {
-    value = value.substr(1, value.size() - 2);
-  }
-  return {line.substr(0, equals), value};
-}
-
 std::vector<std::string> files_of(const std::string& root, const std::string& name) {
   std::vector<std::string> files;
   std::error_code ignored;
@@ -153,15 +142,6 @@ tl::expected<Mapping, std::string> mapping_of(const CtlAction& action) {
   return Mapping{name, *uri, *std::move(kernel), *std::move(options)};
 }
 
-std::string file_of(const Mapping& mapping) {
-  std::string options;
-  for (const std::string& option : mapping.options)
-    options += (options.empty() ? "" : " ") + option;
-  return "# Of rnbd-map@" + mapping.name + ".service; `rnbd-ctl map` wrote it, `rnbd-ctl unmap " +
-         mapping.name + "` removes it.\n" + "URI=\"" + mapping.uri + "\"\nKERNEL=\"" +
-         mapping.kernel + "\"\nOPTIONS=\"" + options + "\"\n";
-}
-
 std::string command_for(const Mapping& mapping) {
   const std::size_t colon = mapping.kernel.find(':');
   std::string command = "rnbd-ctl map " + mapping.uri + " --name " + mapping.name;
@@ -172,20 +152,6 @@ std::string command_for(const Mapping& mapping) {
   if (!mapping.options.empty()) command += " --";
   for (const std::string& option : mapping.options) command += " " + option;
   return command;
-}
-
-tl::expected<Mapping, std::string> read_mapping(const std::string& name, const std::string& text) {
-  Mapping mapping{.name = name, .uri = {}};
-  std::istringstream lines{text};
-  for (std::string line; std::getline(lines, line);) {
-    const auto [key, value] = assignment_in(line);
-    if (key == "URI") mapping.uri = value;
-    if (key == "KERNEL") mapping.kernel = value;
-    std::istringstream words{key == "OPTIONS" ? value : ""};
-    for (std::string word; words >> word;) mapping.options.push_back(word);
-  }
-  if (!mapping.uri.empty()) return mapping;
-  return tl::unexpected("the file of the mapping " + name + " has no line URI=");
 }
 
 std::string path_of_mapping(const std::string& root, const std::string& name, bool persist) {

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A request to map a server's device as a disk of this machine, the file that keeps it, and the
-// mappings that are found here.
+// Requests of `map` commands, the places of their files, and the mappings that are found here.
 #pragma once
 
 #include <optional>
@@ -11,32 +10,17 @@
 
 #include "bridge/ctl/kernel_devices.hpp"
 #include "bridge/ctl/words.hpp"
+#include "bridge/kernel/mapping.hpp"
 
 namespace rnbd {
-
-struct Mapping {
-  std::string name;
-  std::string uri;
-  std::string kernel = "nbd";             ///< or "nbd:3"
-  std::vector<std::string> options = {};  ///< options of rnbd-bridge, without blanks
-  friend bool operator==(const Mapping&, const Mapping&) = default;
-};
 
 /// The request of a `map` command.
 ///
 /// Errors: a sentence with the correct form.
 tl::expected<Mapping, std::string> mapping_of(const CtlAction& action);
 
-/// The file of rnbd-map@NAME.service. Source: systemd.exec(5), EnvironmentFile=.
-std::string file_of(const Mapping& mapping);
-
 /// "rnbd-ctl map URI --name NAME --persist -- OPTION..."
 std::string command_for(const Mapping& mapping);
-
-/// Reads the text of file_of(), for machines without systemd.
-///
-/// Errors: a sentence about a line of it.
-tl::expected<Mapping, std::string> read_mapping(const std::string& name, const std::string& text);
 
 /// The path of the file, which is lasting or ends with the next boot.
 std::string path_of_mapping(const std::string& root, const std::string& name, bool persist);

@@ -113,11 +113,13 @@ void forget_descriptor(const std::string& name) {
   notify_manager("FDSTOREREMOVE=1\nFDNAME=" + std::string{kStoredPrefix} + name + "\n");
 }
 
-int stored_descriptor(const std::string& name) {
+std::vector<StoredDescriptor> stored_descriptors() {
+  std::vector<StoredDescriptor> stored;
   for (const Inherited& each : inherited()) {
-    if (each.name == std::string{kStoredPrefix} + name) return each.fd;
+    if (each.name.starts_with(kStoredPrefix))
+      stored.push_back({each.name.substr(kStoredPrefix.size()), each.fd});
   }
-  return -1;
+  return stored;
 }
 
 tl::expected<std::vector<int>, std::string> inherited_sockets(Sockets kind) {

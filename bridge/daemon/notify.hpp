@@ -20,9 +20,12 @@ bool manager_keeps_descriptors();
 bool store_descriptor(const std::string& name, int fd);
 /// Makes the manager drop the descriptor of this name.
 void forget_descriptor(const std::string& name);
-/// The descriptor that the manager has kept; -1 = none of that name. Call it before
-/// inherited_sockets().
-int stored_descriptor(const std::string& name);
+struct StoredDescriptor {
+  std::string name;  ///< as for store_descriptor()
+  int fd = -1;
+};
+/// The descriptors that the manager has kept. Call it before inherited_sockets().
+std::vector<StoredDescriptor> stored_descriptors();
 
 /// True if a program can listen on this socket.
 enum class Sockets { tcp, tcp_and_unix };

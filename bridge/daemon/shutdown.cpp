@@ -132,6 +132,11 @@ std::string wait_for_shutdown() {
   return std::string{"SIG"} + sigabbrev_np(state().signal);
 }
 
+bool shutdown_begun() {
+  const std::lock_guard lock{state().mutex};
+  return state().signal != 0;
+}
+
 void remove_at_exit(const std::string& file) {
   const std::lock_guard lock{state().mutex};
   state().files.push_back(file);

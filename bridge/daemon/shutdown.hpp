@@ -30,6 +30,9 @@ void signals_mean_drain();
 /// Blocks until the first signal; returns its name.
 std::string wait_for_shutdown();
 
+/// True after the first signal.
+bool shutdown_begun();
+
 /// Adds a file that is removed when the process ends in a hurry, or by remove_files().
 void remove_at_exit(const std::string& file);
 void remove_files();

@@ -11,7 +11,6 @@
 #include <cstring>
 #include <utility>
 
-#include "bridge/kernel/handover.hpp"
 #include "bridge/protocol/printable.hpp"
 #include "bridge/protocol/uuid.hpp"
 #include "rdma/log_about.hpp"
@@ -21,9 +20,10 @@ namespace {
 
 using rtrs::Failure;
 
-/// Between two looks at the device, and between two attempts to open it.
-constexpr std::chrono::milliseconds kLookEvery{1000};
+/// Between two attempts to open the device.
 constexpr std::chrono::milliseconds kAgain{250};
+/// A server that does not tell a size by then does not answer.
+constexpr std::chrono::seconds kTimeToAsk{1};
 /// The kernel needs a moment to see that a process has died.
 constexpr std::chrono::seconds kFuneral{5};
 /// KiB of a request; the kernel's own limit.
@@ -43,18 +43,18 @@ Failure busy(const std::string& device) {
 
 }  // namespace
 
-Face::Face(nbd::Exports& exports, nbd::Front& front, FaceOptions options)
+Face::Face(nbd::Exports& exports, nbd::Front& front, FaceOptions options,
+           const std::optional<Kept>& kept)
     : exports_{exports}, front_{front}, options_{std::move(options)} {
+  if (kept) predecessor_ = {rtrs::OwnedFd{kept->socket}, take_left_behind(kept->state)};
   identity_.name = options_.name;
   device_.index = options_.index;
   device_.dead_timeout = static_cast<std::uint64_t>(options_.dead_timeout.count());
 }
 
-Face::~Face() { end_thread(); }
-
 void Face::say(rtrs::LogLevel level, const std::string& text) const {
   const rtrs::LogAbout about{{.event = "kernel_disk", .device = options_.name}};
-  if (options_.log) options_.log(level, text);
+  if (options_.log) options_.log(level, options_.name + ": " + text);
 }
 
 /// True if this text differs from the last one.
@@ -62,14 +62,33 @@ bool Face::once(const std::string& text) { return std::exchange(said_, text) != 
 
 std::string Face::device() const { return "/dev/nbd" + std::to_string(device_.index.value_or(0)); }
 
-tl::expected<void, Failure> Face::map(const std::optional<Kept>& kept) {
+tl::expected<void, Failure> Face::attempt(std::chrono::milliseconds patience) {
+  until_ = std::chrono::steady_clock::now() + patience;
+  waits_for_server_ = false;
   auto netlink = Netlink::open();
   if (!netlink) return tl::unexpected(netlink.error());
   netlink_ = *std::move(netlink);
+  auto done = map();
+  netlink_.reset();
+  if (done) observe();
+  return done;
+}
+
+tl::expected<void, Failure> Face::map() {
+  if (attachment_.on(Event::link_lost) != nullptr) {
+    say(rtrs::LogLevel::warning, device() + " has lost its socket and gets another one");
+  }
+  observer_ = {};
   if (auto claimed = claim_mapped(); !claimed) return claimed;
-  if (kept && resume(*kept)) return observe();
+  if (predecessor_) {
+    auto resumed = resume();
+    if (!resumed) return tl::unexpected(resumed.error());
+    if (*resumed) return {};
+  }
   return join();
 }
+
+bool Face::is_over() const { return leaving_.load() || std::chrono::steady_clock::now() >= until_; }
 
 // ---- The server's side --------------------------------------------------------------------------
 
@@ -87,18 +106,18 @@ bool Face::fits(const nbd::Lease& device, const Mapped& mapped) const {
 }
 
 tl::expected<nbd::Lease, Failure> Face::open_device() {
-  const Interrupt interrupt{[](void* self) { return static_cast<Face*>(self)->leaving_.load(); },
-                            this};
+  const Interrupt interrupt{[](void* self) { return static_cast<Face*>(self)->is_over(); }, this};
   for (;;) {
     auto opened = exports_.open("", interrupt);
     if (opened) set_identity(**opened);
     const auto mapped = find_by_name();
     if (opened && (!mapped || fits(*opened, *mapped))) return opened;
-    if (!mapped || leaving_) return opened;
-    const std::string why = opened ? "another client writes to it" : opened.error().text;
-    if (once(why))
-      say(rtrs::LogLevel::warning, device_of(*mapped) + " waits for its server: " + why);
-    pause(kAgain);
+    waits_for_server_ = mapped.has_value();
+    if (!mapped) return opened;
+    const Failure why = opened ? Failure{EBUSY, "another client writes to it"} : opened.error();
+    if (why.error != EINTR && once(why.text))
+      say(rtrs::LogLevel::warning, device_of(*mapped) + " waits for its server: " + why.text);
+    if (!pause(kAgain)) return tl::unexpected(why);
   }
 }
 
@@ -127,12 +146,13 @@ bool Face::lock(unsigned index) {
 
 /// The kernel may need a moment to end a process that has died.
 tl::expected<void, Failure> Face::claim_mapped() {
+  if (lock_) return {};
   const auto until = std::chrono::steady_clock::now() + kFuneral;
   for (;;) {
     const auto mapped = find_by_name();
     if (!mapped || lock(mapped->index)) return {};
-    if (std::chrono::steady_clock::now() > until) return tl::unexpected(busy(device_of(*mapped)));
-    pause(kAgain);
+    const bool late = std::chrono::steady_clock::now() > until;
+    if (late || !pause(kAgain)) return tl::unexpected(busy(device_of(*mapped)));
   }
 }
 
@@ -153,9 +173,9 @@ tl::expected<void, Failure> Face::join() {
     attachment_.on(joined && *joined ? Event::joined : Event::refused);
     if (!joined) return tl::unexpected(joined.error());
     mapped_ = mapped_ || *joined;
-    if (*joined) return observe();
+    if (*joined) return {};
     if (std::chrono::steady_clock::now() > until) return tl::unexpected(busy(device()));
-    if (!pause(kAgain)) return tl::unexpected(Failure{EINTR, "interrupted"});
+    if (!pause(kAgain)) return tl::unexpected(busy(device()));
   }
 }
 
@@ -222,39 +242,45 @@ void Face::set_queue() {
 
 // ---- The successor ------------------------------------------------------------------------------
 
-/// False: this socket is dead, and the kernel needs a new one.
-bool Face::resume(const Kept& kept) {
-  rtrs::OwnedFd socket{kept.socket};
-  const auto left = take_left_behind(kept.state);
+/// False: its socket is dead, and the kernel needs a new one. A failure: it is kept for the next
+/// attempt.
+tl::expected<bool, Failure> Face::resume() {
+  const auto& left = predecessor_->left;
   const auto mapped = find_by_name();
+  const int socket = predecessor_->socket.get();
   const bool known = left && mapped && mapped->index == left->index &&
-                     mapped->backend == left->identifier && !peer_has_gone(socket.get());
+                     mapped->backend == left->identifier && !peer_has_gone(socket);
   auto opened = known ? open_device() : tl::unexpected(Failure{ENODEV, ""});
+  if (known && !opened && waits_for_server_) return tl::unexpected(opened.error());
+  Predecessor old = *std::exchange(predecessor_, std::nullopt);
   if (!opened || what_is_there() != Event::found_own) {
     say(rtrs::LogLevel::warning,
         "what the predecessor has left is of no use; the kernel gets another socket");
-    ::shutdown(socket.get(), SHUT_RDWR);  // others may have it, too
+    ::shutdown(socket, SHUT_RDWR);  // others may have it, too
     return false;
   }
   attachment_.on(Event::found_kept);
   mapped_ = true;
   device_.flags = exports_.flags(**opened, /*structured=*/false);
   watched_ = std::make_shared<nbd::Watched>();
-  if (!front_.adopt(socket.get(), {.device = *std::move(opened),
-                                   .flags = device_.flags,
-                                   .watched = watched_,
-                                   .unread = left->unread})) {
-    return false;
+  if (!front_.adopt(socket, {.device = *std::move(opened),
+                             .flags = device_.flags,
+                             .watched = watched_,
+                             .unread = old.left->unread})) {
+    return tl::unexpected(Failure{ESHUTDOWN, "the bridge ends"});
   }
-  socket.release();
+  old.socket.release();
   return true;
 }
 
-std::optional<Kept> Face::hand_over(std::chrono::milliseconds patience) {
-  end_thread();
+void Face::begin_hand_over() {
   observer_ = {};
-  if (attachment_.on(Event::stop_to_hand) == nullptr) return std::nullopt;
-  auto released = front_.release(patience);
+  if (attachment_.on(Event::stop_to_hand) != nullptr) releasing_ = front_.release(watched_.get());
+}
+
+std::optional<Kept> Face::end_hand_over(std::chrono::steady_clock::time_point until) {
+  if (!releasing_) return std::nullopt;
+  auto released = releasing_->await(until);
   const int state =
       released ? leave_behind({*device_.index, device_.identifier, released->unread}) : -1;
   attachment_.on(state < 0 ? Event::late : Event::drained);
@@ -267,111 +293,105 @@ std::optional<Kept> Face::hand_over(std::chrono::milliseconds patience) {
 
 // ---- Its size -----------------------------------------------------------------------------------
 
-/// Opens the device a second time, to ask for its size.
-tl::expected<void, Failure> Face::observe() {
-  auto opened = exports_.open("", {});
-  if (!opened) return tl::unexpected(opened.error());
+/// Opens the device a second time, to ask for its size. A failure leaves the rest as it is.
+void Face::observe() {
+  const Interrupt interrupt{[](void* self) { return static_cast<Face*>(self)->is_over(); }, this};
+  until_ = std::chrono::steady_clock::now() + kTimeToAsk;
+  auto opened = exports_.open("", interrupt);
+  if (!opened) return;
   observer_ = *std::move(opened);
   observer_->only_observe();
   seen_ = sysfs_.flow(*device_.index);
   said_.clear();
   const std::uint64_t size = observer_->geometry().size;
-  if (size >= sysfs_.size(*device_.index) || attachment_.on(Event::shrunk) == nullptr) return {};
+  if (size >= sysfs_.size(*device_.index) || attachment_.on(Event::shrunk) == nullptr) return;
   say(rtrs::LogLevel::error, device() + " has " + std::to_string(sysfs_.size(*device_.index)) +
                                  " bytes, its export only " + std::to_string(size) +
                                  ": the disk stays as it is, and what is beyond fails");
-  return {};
 }
 
 /// Requests are answered, and none waits for a path: only then may the queue be frozen.
 bool Face::requests_flow() {
   const Flow now = sysfs_.flow(*device_.index);
   const Flow before = std::exchange(seen_, now);
-  if (now.under_way == 0) return true;
-  return now.ended > before.ended && options_.all_paths_work();
+  return now.under_way == 0 || now.ended > before.ended;
 }
 
-void Face::follow_size() {
-  const Interrupt interrupt{[](void* self) { return static_cast<Face*>(self)->leaving_.load(); },
-                            this};
-  if (!observer_->look_again(interrupt)) return;
+KernelDisk::News Face::look(bool ask) {
+  until_ = std::chrono::steady_clock::now() + kTimeToAsk;
+  if (!watched_->ended) return ask ? follow_size() : News::none;
+  if (!watched_->goodbye && sysfs_.backend(*device_.index) == device_.identifier) return News::lost;
+  attachment_.on(Event::unmapped);
+  say(rtrs::LogLevel::info, device() + " was unmapped by somebody else");
+  mapped_ = false;
+  observer_ = {};
+  lock_.reset();
+  return News::unmapped;
+}
+
+KernelDisk::News Face::follow_size() {
+  const Interrupt interrupt{[](void* self) { return static_cast<Face*>(self)->is_over(); }, this};
+  // The last attempt may have failed where it opens the device a second time.
+  if (!observer_) observe();
+  if (!observer_) return is_over() ? News::silent : News::none;
+  if (!observer_->look_again(interrupt)) return is_over() ? News::silent : News::none;
   const std::string shrunk = device() +
                              ": its export has shrunk at the server; requests behind "
                              "the end that it has there fail with EIO";
   if (observer_->geometry().shrunk && once(shrunk)) say(rtrs::LogLevel::error, shrunk);
   const std::uint64_t size = observer_->geometry().size;
   const bool flow = requests_flow();
-  if (size / kSector <= sysfs_.size(*device_.index) / kSector) return;
+  if (size / kSector <= sysfs_.size(*device_.index) / kSector) return News::none;
+  if (flow && (seen_.under_way == 0 || options_.all_paths_work())) return News::grown;
+  wait_with_growth(size);
+  return News::none;
+}
+
+void Face::wait_with_growth(std::uint64_t size) {
   const std::string grown = "the export has grown to " + std::to_string(size) + " bytes";
-  if (!flow || !front_.grow(size)) {
-    if (once(grown))
-      say(rtrs::LogLevel::info, grown + "; " + device() + " follows once requests flow");
-    return;
-  }
+  if (once(grown))
+    say(rtrs::LogLevel::info, grown + "; " + device() + " follows once requests flow");
+}
+
+void Face::grow() {
+  const std::uint64_t size = observer_->geometry().size;
+  if (!front_.grow(watched_.get(), size)) return wait_with_growth(size);
   const Row* const row = attachment_.on(Event::grown);
   if (row == nullptr) return;
   device_.size = size;
-  auto told = netlink_->send(message_of(*row->message, device_));
+  auto netlink = Netlink::open();
+  auto told =
+      netlink ? netlink->send(message_of(*row->message, device_)) : tl::unexpected(netlink.error());
+  const std::string grown = "the export has grown to " + std::to_string(size) + " bytes";
   const std::string result = told ? grown + ", and " + device() + " with it"
                                   : grown + ", but " + device() + " has not: " + told.error().text;
   if (once(result)) say(told ? rtrs::LogLevel::info : rtrs::LogLevel::error, result);
 }
 
-// ---- The thread ---------------------------------------------------------------------------------
-
-void Face::watch(std::function<void()> on_unmapped) {
-  on_unmapped_ = std::move(on_unmapped);
-  thread_ = std::thread{[this] { run(); }};
-}
+// ---- Its end ------------------------------------------------------------------------------------
 
 /// False: it ends.
 bool Face::pause(std::chrono::milliseconds time) {
   std::unique_lock lock{mutex_};
-  return !changed_.wait_for(lock, time, [this] { return leaving_.load(); });
+  const auto until = std::min(until_, std::chrono::steady_clock::now() + time);
+  changed_.wait_until(lock, until, [this] { return leaving_.load(); });
+  return !is_over();
 }
 
-void Face::run() {
-  while (pause(kLookEvery)) {
-    if (!watched_->ended) {
-      follow_size();
-    } else if (watched_->goodbye || sysfs_.backend(*device_.index) != device_.identifier) {
-      attachment_.on(Event::unmapped);
-      say(rtrs::LogLevel::info, device() + " was unmapped by somebody else");
-      return on_unmapped_();
-    } else {
-      rejoin();
-    }
-  }
-}
-
-/// The kernel has closed the socket, or has sent an invalid request.
-void Face::rejoin() {
-  if (attachment_.state() == State::serving) {
-    attachment_.on(Event::link_lost);
-    say(rtrs::LogLevel::warning, device() + " has lost its socket and gets another one");
-  }
-  observer_ = {};
-  if (auto joined = join(); !joined && !leaving_ && once(joined.error().text)) {
-    say(rtrs::LogLevel::error, joined.error().text);
-  }
-}
-
-void Face::end_thread() {
-  {
-    const std::lock_guard lock{mutex_};
-    leaving_ = true;
-    changed_.notify_all();
-  }
-  if (thread_.joinable()) thread_.join();
+void Face::interrupt() {
+  const std::lock_guard lock{mutex_};
+  leaving_ = true;
+  changed_.notify_all();
 }
 
 void Face::leave() {
-  end_thread();
   observer_ = {};
   const bool ours = mapped_ && sysfs_.backend(*device_.index) == device_.identifier;
   const Row* const row = attachment_.on(Event::stop);
   if (row == nullptr || !ours) return;
-  auto told = netlink_->send(message_of(*row->message, device_));
+  auto netlink = Netlink::open();
+  auto told =
+      netlink ? netlink->send(message_of(*row->message, device_)) : tl::unexpected(netlink.error());
   say(told ? rtrs::LogLevel::info : rtrs::LogLevel::error,
       told ? device() + " is unmapped" : told.error().text);
 }

@@ -11,11 +11,12 @@
 #include <mutex>
 #include <optional>
 #include <string>
-#include <thread>
 #include <tl/expected.hpp>
 
 #include "bridge/kernel/attachment.hpp"
+#include "bridge/kernel/handover.hpp"
 #include "bridge/kernel/identity.hpp"
+#include "bridge/kernel/kernel_disk.hpp"
 #include "bridge/kernel/netlink.hpp"
 #include "bridge/kernel/sysfs.hpp"
 #include "bridge/nbd/front.hpp"
@@ -35,51 +36,40 @@ struct FaceOptions {
   rtrs::Log log;
 };
 
-/// The descriptors that a bridge leaves to its successor. The service manager keeps them.
-struct Kept {
-  int socket = -1;  ///< connected to the kernel
-  int state = -1;   ///< a file in memory
-};
-
 /// Puts an export on /dev/nbdN. It takes over the device of a dead bridge: the kernel then repeats
-/// unanswered requests.
+/// unanswered requests. If the state of a predecessor's socket is doubtful, the kernel gets a new
+/// one.
 ///
-/// Errors:  sentences with the remedy. ESTALE: the kernel has another disk under this name; EBUSY:
-///          the device is in use; and those of Netlink and Exports.
-/// Threads: map() and leave() one at a time; the rest any. The front's workers serve the requests.
-class Face {
+/// Errors:  as KernelDisk; EBUSY: the device is in use; and those of Netlink and Exports.
+/// Threads: as KernelDisk. The front's workers serve the requests.
+class Face final : public KernelDisk {
  public:
-  Face(nbd::Exports& exports, nbd::Front& front, FaceOptions options);
-  ~Face();
+  Face(nbd::Exports& exports, nbd::Front& front, FaceOptions options,
+       const std::optional<Kept>& kept = {});
   Face(const Face&) = delete;
   Face& operator=(const Face&) = delete;
 
-  /// Returns when the device is ready and has its size. Takes over the socket of a predecessor; if
-  /// its state is doubtful, the kernel gets a new socket. If the kernel has the device already,
-  /// waits for the server without limit.
-  tl::expected<void, rtrs::Failure> map(const std::optional<Kept>& kept = {});
-  /// Keeps the device attached, and its size up to date. Calls `on_unmapped` when another program
-  /// has disconnected it. Call it after map().
-  void watch(std::function<void()> on_unmapped);
-  /// Disconnects the device. Waiting requests end with EIO.
-  void leave();
-  /// Hands the device over to a successor, for which the kernel's requests wait. None: some
-  /// requests do not end in time, and the successor must bring a new socket.
-  std::optional<Kept> hand_over(std::chrono::milliseconds patience);
-
-  /// `/dev/nbd0`, after map().
-  std::string device() const;
+  tl::expected<void, rtrs::Failure> attempt(std::chrono::milliseconds patience) override;
+  bool waits_for_server() const override { return waits_for_server_; }
+  News look(bool ask) override;
+  void grow() override;
+  void interrupt() override;
+  void leave() override;
+  void begin_hand_over() override;
+  std::optional<Kept> end_hand_over(std::chrono::steady_clock::time_point until) override;
+  std::string device() const override;
 
  private:
   // The server's side.
   tl::expected<nbd::Lease, rtrs::Failure> open_device();
   bool fits(const nbd::Lease& device, const Mapped& mapped) const;
   void set_identity(const Disk& device);
-  tl::expected<void, rtrs::Failure> observe();
+  void observe();
 
   // The kernel's side.
   static std::string device_of(const Mapped& mapped);
   std::optional<Mapped> find_by_name() const;
+  tl::expected<void, rtrs::Failure> map();
   tl::expected<void, rtrs::Failure> join();
   Event what_is_there();
   rtrs::Failure another_disk() const;
@@ -87,14 +77,12 @@ class Face {
   void set_queue();
   tl::expected<void, rtrs::Failure> claim_mapped();
   bool lock(unsigned index);
-  bool resume(const Kept& kept);
-  void end_thread();
+  tl::expected<bool, rtrs::Failure> resume();
 
-  // The thread.
-  void run();
-  void rejoin();
-  void follow_size();
+  News follow_size();
+  void wait_with_growth(std::uint64_t size);
   bool requests_flow();
+  bool is_over() const;
   bool pause(std::chrono::milliseconds time);
 
   void say(rtrs::LogLevel level, const std::string& text) const;
@@ -104,22 +92,29 @@ class Face {
   nbd::Front& front_;
   const FaceOptions options_;
   const Sysfs sysfs_;
-  std::optional<Netlink> netlink_;
+  /// The socket of a predecessor, and the state that belongs to it.
+  struct Predecessor {
+    rtrs::OwnedFd socket;
+    std::optional<LeftBehind> left;
+  };
+  std::optional<Predecessor> predecessor_;
+  std::optional<Netlink> netlink_;  ///< during attempt()
   Attachment attachment_;
   rtrs::OwnedFd lock_;  ///< Sysfs::lock()
   Identity identity_;
   bool mapped_ = false;                    ///< this bridge has given the device to the kernel
+  bool waits_for_server_ = false;          ///< since the last attempt
   Message device_;                         ///< all values for messages to the kernel
   nbd::Lease observer_;                    ///< an extra user, to learn the size
   std::shared_ptr<nbd::Watched> watched_;  ///< of the connection with the kernel
   Flow seen_;                              ///< a second ago
   std::string said_;
+  std::chrono::steady_clock::time_point until_{};  ///< the end of the present call
+  std::optional<nbd::Front::Releasing> releasing_;
 
   std::mutex mutex_;
   std::condition_variable changed_;
   std::atomic<bool> leaving_{false};  ///< changes with mutex_ held
-  std::function<void()> on_unmapped_;
-  std::thread thread_;
 };
 
 }  // namespace rnbd::kernel

@@ -83,6 +83,9 @@ class Connection {
   bool grow(std::uint64_t size);
   /// True: the adopter of the connection watches it.
   bool watched() const { return agreement_.watched != nullptr; }
+  bool is_watched_by(const Watched* observer) const {
+    return watched() && agreement_.watched.get() == observer;
+  }
   std::chrono::steady_clock::time_point given_up_at() const { return given_up_at_; }
   /// Nothing is under way any more, and nothing more will come.
   bool finished() const {

@@ -228,15 +228,20 @@ bool Front::adopt(int socket, Agreement agreement) {
   return true;
 }
 
-bool Front::grow(std::uint64_t size) {
-  return std::ranges::all_of(workers_, [size](const auto& worker) { return worker->grow(size); });
+bool Front::grow(const Watched* client, std::uint64_t size) {
+  return std::ranges::all_of(workers_,
+                             [=](const auto& worker) { return worker->grow(client, size); });
 }
 
-std::optional<Released> Front::release(std::chrono::milliseconds patience) {
-  const auto until = std::chrono::steady_clock::now() + patience;
+Front::Releasing Front::release(const Watched* client) {
+  Releasing releasing;
+  for (const auto& worker : workers_) releasing.answers_.push_back(worker->release(client));
+  return releasing;
+}
+
+std::optional<Released> Front::Releasing::await(std::chrono::steady_clock::time_point until) {
   std::optional<Released> released;
-  for (const auto& worker : workers_) {
-    auto answer = worker->release();
+  for (auto& answer : answers_) {
     if (answer.wait_until(until) != std::future_status::ready) return std::nullopt;
     if (auto one = answer.get()) released = std::move(one);
   }

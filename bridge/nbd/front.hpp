@@ -5,6 +5,7 @@
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <future>
 #include <list>
 #include <memory>
 #include <mutex>
@@ -41,12 +42,21 @@ class Front {
   void start();
   /// Takes over a client after its negotiation. False: no client is accepted any more.
   bool adopt(int socket, Agreement agreement);
-  /// The devices of the clients that are watched have `size` bytes by now. False: ask again later.
+  /// The device of the client that is watched so has `size` bytes by now. False: ask again later.
   /// Between start() and stop().
-  bool grow(std::uint64_t size);
-  /// Ends the client that is watched between two requests. None: it has left, or its requests do
-  /// not end within `patience`; then it goes on until stop().
-  std::optional<Released> release(std::chrono::milliseconds patience);
+  bool grow(const Watched* client, std::uint64_t size);
+  /// A client that ends between two requests.
+  class Releasing {
+   public:
+    /// None: it has left, or its requests do not end in time; then it goes on until stop().
+    std::optional<Released> await(std::chrono::steady_clock::time_point until);
+
+   private:
+    friend class Front;
+    std::vector<std::future<std::optional<Released>>> answers_;  ///< one of each worker
+  };
+  /// Begins to end the client that is watched so. Between start() and stop().
+  Releasing release(const Watched* client);
   /// Adds a listener.
   void add(std::vector<Listener> listeners);
   /// Answers the requests in flight, for at most `patience`, and ends every connection.

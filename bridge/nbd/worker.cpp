@@ -39,23 +39,25 @@ void Worker::adopt(int socket, Agreement agreement) {
   posted_.post([this, socket, shared] { add(socket, std::move(*shared)); });
 }
 
-bool Worker::grow(std::uint64_t size) {
+bool Worker::grow(const Watched* client, std::uint64_t size) {
   const auto done = std::make_shared<std::promise<bool>>();
-  posted_.post([this, size, done] {
-    done->set_value(std::ranges::all_of(connections_, [size](Connection& connection) {
-      return !connection.watched() || connection.grow(size);
+  posted_.post([this, client, size, done] {
+    done->set_value(std::ranges::all_of(connections_, [&](Connection& connection) {
+      return !connection.is_watched_by(client) || connection.grow(size);
     }));
   });
   return done->get_future().get();
 }
 
-std::future<std::optional<Released>> Worker::release() {
+std::future<std::optional<Released>> Worker::release(const Watched* client) {
   auto promise = std::make_shared<std::promise<std::optional<Released>>>();
   auto future = promise->get_future();
-  posted_.post([this, promise] {
-    const auto found = std::ranges::find_if(connections_, &Connection::watched);
+  posted_.post([this, client, promise] {
+    const auto found = std::ranges::find_if(connections_, [client](const Connection& connection) {
+      return connection.is_watched_by(client);
+    });
     if (found == connections_.end()) return promise->set_value(std::nullopt);
-    releasing_ = std::move(*promise);
+    releasing_.insert_or_assign(&*found, std::move(*promise));
     found->prepare_release();
   });
   return future;
@@ -266,7 +268,8 @@ void Worker::bury() {
       ++connection;
       continue;
     }
-    if (connection->releasing()) releasing_->set_value(connection->release());
+    if (connection->releasing())
+      releasing_.extract(&*connection).mapped().set_value(connection->release());
     const auto lane = std::find_if(lanes_.begin(), lanes_.end(), [&](const Lane& l) {
       return l.loop.get() == &connection->lane();
     });

@@ -11,6 +11,7 @@
 #include <functional>
 #include <future>
 #include <list>
+#include <map>
 #include <memory>
 #include <optional>
 #include <thread>
@@ -59,12 +60,12 @@ class Worker {
   /// Takes over a client with its socket.
   void adopt(int socket, Agreement agreement);
   unsigned connections() const { return count_.load(); }
-  /// The devices of the clients that are watched have `size` bytes by now. False: ask again later.
+  /// The device of the client that is watched so has `size` bytes by now. False: ask again later.
   /// Waits for the worker's turn.
-  bool grow(std::uint64_t size);
-  /// Ends the watched client between two requests. The answer comes when that is done; none if it
-  /// has left, or there is no such client.
-  std::future<std::optional<Released>> release();
+  bool grow(const Watched* client, std::uint64_t size);
+  /// Ends the client that is watched so, between two requests. The answer comes when that is done;
+  /// none if it has left, or is another worker's.
+  std::future<std::optional<Released>> release(const Watched* client);
   /// Answers the requests in flight, for at most `patience`, and ends.
   void stop(std::chrono::milliseconds patience);
 
@@ -117,7 +118,7 @@ class Worker {
   bool answered_ = false;         ///< since the last wait, so that a request is likely to follow
   bool started_ = false;          ///< since the last wait: an answer is likely to follow
   std::size_t moved_ = 0;         ///< requests and answers since the last wait() looked
-  std::optional<std::promise<std::optional<Released>>> releasing_;
+  std::map<const Connection*, std::promise<std::optional<Released>>> releasing_;
   unsigned alone_ = 0;  ///< turns in a row that waited for one socket only
   std::chrono::steady_clock::time_point no_yield_before_{};
   bool stopping_ = false;

@@ -66,7 +66,7 @@ tl::expected<std::unique_ptr<BridgeListeners>, std::string> BridgeListeners::ope
   std::unique_ptr<BridgeListeners> self{new BridgeListeners{std::make_shared<State>()}};
   for (const int fd : *inherited) self->first_.emplace_back(fd);
   std::vector<nbd::NbdAddress> addresses = options.listen;
-  if (addresses.empty() && self->first_.empty() && !options.kernel) {
+  if (addresses.empty() && self->first_.empty() && !options.kernel && options.disks.empty()) {
     addresses.emplace_back();
     addresses.back().host = "127.0.0.1";
   }

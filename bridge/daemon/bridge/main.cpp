@@ -1,8 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // rnbd-bridge: an NBD server in front of a block device of an RNBD server.
-#include <signal.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
@@ -19,6 +16,8 @@
 #include "bridge/control/control_socket.hpp"
 #include "bridge/control/late_opening.hpp"
 #include "bridge/control/unix_socket.hpp"
+#include "bridge/daemon/bridge/disk_files.hpp"
+#include "bridge/daemon/bridge/kernel_disks.hpp"
 #include "bridge/daemon/bridge/listeners.hpp"
 #include "bridge/daemon/bridge/metrics.hpp"
 #include "bridge/daemon/bridge/options.hpp"
@@ -29,7 +28,6 @@
 #include "bridge/daemon/notify.hpp"
 #include "bridge/daemon/process.hpp"
 #include "bridge/daemon/shutdown.hpp"
-#include "bridge/kernel/face.hpp"
 #include "bridge/nbd/front.hpp"
 #include "bridge/protocol/printable.hpp"
 #include "rdma/transport/tls/credentials.hpp"
@@ -80,12 +78,12 @@ std::string status_line(const BridgeOptions& options, const BridgeListeners& lis
 
 /// "" or the mistake.
 std::string tell_ready(const BridgeOptions& options, const BridgeListeners& listeners,
-                       const kernel::Face* disk) {
+                       const KernelDisks& disks) {
   if (!options.pid_file.empty()) {
     std::string wrong = write_pid_file(options.pid_file);
     if (!wrong.empty()) return wrong;
   }
-  std::string ready = disk != nullptr ? "ready, " + disk->device() : "ready";
+  std::string ready = "ready" + disks.before_server();
   if (!listeners.status().empty()) ready += ", listening on " + listeners.describe();
   log_function()(rtrs::LogLevel::info, ready + ", in front of " + describe(options.client));
   notify_manager("READY=1\n" + status_line(options, listeners));
@@ -143,59 +141,6 @@ void warn(const BridgeOptions& options, const BridgeListeners& listeners) {
   }
 }
 
-/// Nothing must wait for a path while the size of a disk changes.
-bool all_paths_work(Connections& connections) {
-  const auto works = [](const rtrs::PathStatus& path) {
-    return path.state == rtrs::PathState::connected || path.state == rtrs::PathState::disconnected;
-  };
-  return std::ranges::all_of(connections.status().paths, works);
-}
-
-std::string socket_of(const KernelOptions& kernel) { return "socket-" + kernel.name; }
-std::string state_of(const KernelOptions& kernel) { return "state-" + kernel.name; }
-
-/// The predecessor's descriptors. The service manager keeps them no longer: they must not hide
-/// this one's death from the kernel.
-std::optional<kernel::Kept> take_kept(const KernelOptions& kernel) {
-  const kernel::Kept kept{stored_descriptor(socket_of(kernel)),
-                          stored_descriptor(state_of(kernel))};
-  if (kept.socket < 0) return std::nullopt;
-  forget_descriptor(socket_of(kernel));
-  forget_descriptor(state_of(kernel));
-  return kept;
-}
-
-/// Leaves the disk to a successor if the service manager keeps it for that one, else takes it away.
-void end_disk(kernel::Face& disk, const KernelOptions& kernel) {
-  if (!manager_keeps_descriptors()) return disk.leave();
-  const auto kept = disk.hand_over(kDrain);
-  if (kept && store_descriptor(socket_of(kernel), kept->socket) &&
-      store_descriptor(state_of(kernel), kept->state)) {
-    log_function()(rtrs::LogLevel::info, disk.device() + " waits for the next start");
-  } else {
-    log_function()(rtrs::LogLevel::warning,
-                   disk.device() + " waits for the next start, which has to bring a socket");
-  }
-}
-
-/// None unless --kernel asks for it.
-tl::expected<std::unique_ptr<kernel::Face>, Failure> kernel_disk(
-    const BridgeOptions& options, nbd::Exports& exports, nbd::Front& front,
-    Connections& connections, const std::optional<kernel::Kept>& kept) {
-  if (!options.kernel) return nullptr;
-  auto disk = std::make_unique<kernel::Face>(
-      exports, front,
-      kernel::FaceOptions{.index = options.kernel->index,
-                          .name = options.kernel->name,
-                          .dead_timeout = options.kernel->dead_timeout,
-                          .retry = options.kernel->retry,
-                          .server = options.client.server(),
-                          .all_paths_work = [&] { return all_paths_work(connections); },
-                          .log = log_function()});
-  if (auto mapped = disk->map(kept); !mapped) return tl::unexpected(mapped.error());
-  return disk;
-}
-
 /// 2: it would be the same at the next start.
 int give_back(nbd::Front& front, Connections& connections, const Failure& why) {
   complain(why.text);
@@ -204,8 +149,8 @@ int give_back(nbd::Front& front, Connections& connections, const Failure& why) {
   return why.error == ESTALE ? 2 : 1;
 }
 
-int serve(const BridgeOptions& options) {
-  const auto kept = options.kernel ? take_kept(*options.kernel) : std::nullopt;
+int serve(const BridgeOptions& options, const DiskFiles* files) {
+  StoredDisks stored = take_stored_disks();
   auto opened = BridgeListeners::open(options);
   if (!opened) return complain(opened.error());
   BridgeListeners& listeners = **opened;
@@ -237,27 +182,31 @@ int serve(const BridgeOptions& options) {
             options.metrics, [&] { return metrics.page(); }, metrics_server);
       },
       log_function());
+  KernelDisks disks{options, files, connections, front, std::move(stored)};
   auto all = with_late(with_listeners(client_commands(options.client, connections), listeners),
                        "metrics", *late_metrics);
   std::ranges::move(metrics.commands(), std::back_inserter(all));
-  const ControlCommands commands{std::move(all)};
+  const ControlCommands commands{disks.with_disks(std::move(all))};
   std::unique_ptr<ControlSocket> control;
   std::optional<LateOpening> late_control;
   late_control.emplace([&] { return open_control(options.client.control, commands, control); },
                        log_function());
   late_control->start();
   front.start();
-  auto disk = kernel_disk(options, exports, front, connections, kept);
-  if (!disk) return give_back(front, connections, disk.error());
+  if (auto begun = disks.begin(); !begun) {
+    late_control.reset();
+    control.reset();
+    return give_back(front, connections, begun.error());
+  }
   late_metrics->start();
   signals_mean_drain();
-  const std::string wrong = tell_ready(options, listeners, disk->get());
-  if (*disk) (*disk)->watch([] { ::kill(::getpid(), SIGTERM); });
+  const std::string wrong = tell_ready(options, listeners, disks);
   listeners.await_others([&](auto late) { front.add(std::move(late)); },
                          [&] { notify_manager(status_line(options, listeners)); });
   if (wrong.empty()) {
-    const BridgeStatus status{[&] { return connections.status(); },
-                              "in front of " + describe(options.client)};
+    const BridgeStatus status{
+        [&] { return connections.status(); },
+        [&] { return "in front of " + describe(options.client) + disks.behind_server(); }};
     const std::string signal = wait_for_shutdown();
     notify_manager("STOPPING=1\n");
     log_function()(rtrs::LogLevel::info, signal + ": stopping");
@@ -272,10 +221,25 @@ int serve(const BridgeOptions& options) {
   late_metrics.reset();
   metrics_server.reset();
   listeners.end();
-  if (*disk) end_disk(**disk, *options.kernel);
+  disks.end();
   front.stop(kDrain);
   connections.leave();
   return wrong.empty() ? 0 : 1;
+}
+
+/// Serves the disks of files, whose session is that of the first file that is right.
+int serve_disks(const BridgeOptions& options) {
+  DiskFiles files{options.disks, options.disk_files};
+  auto session = files.session();
+  if (!session) {
+    complain(session.error());
+    return 2;
+  }
+  session->disks = options.disks;
+  session->client.control = options.client.control;
+  session->pid_file = options.pid_file;
+  session->ready_fd = options.ready_fd;
+  return serve(*session, &files);
 }
 
 int run(const BridgeOptions& options) {
@@ -288,7 +252,7 @@ int run(const BridgeOptions& options) {
   take_signals();
   raise_descriptor_limit();
   raise_memlock_limit();  // a path over RDMA locks some 65 MiB; it says so then if it may not
-  const int status = serve(options);
+  const int status = options.disks.empty() ? serve(options, nullptr) : serve_disks(options);
   remove_files();
   return status;
 }

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "bridge/client/key_file.hpp"
+#include "bridge/control/unix_socket.hpp"
 #include "bridge/kernel/identity.hpp"
 #include "rdma/duration.hpp"
 
@@ -62,6 +63,7 @@ struct Arguments {
   std::string map_name;
   std::string dead_timeout;
   std::string kernel_retry;
+  std::vector<std::string> disk_files;
 };
 
 /// The plugin's keys that have no place here: the URI is an argument, and without a device in it
@@ -123,7 +125,7 @@ void add_tls_options(CLI::App& app, BridgeOptions& options) {
       ->type_name("on|off");
 }
 
-void add_kernel_options(CLI::App& app, Arguments& arguments) {
+void add_kernel_options(CLI::App& app, Arguments& arguments, BridgeOptions& options) {
   app.add_option("--kernel", arguments.kernel,
                  "Make the device a disk of the kernel: nbd for the first /dev/nbdN that is free, "
                  "or nbd:N. Takes CAP_SYS_ADMIN. Then it listens only where --listen says.")
@@ -131,6 +133,16 @@ void add_kernel_options(CLI::App& app, Arguments& arguments) {
   app.add_option("--map-name", arguments.map_name,
                  "The name of that disk, by which the next start of this program knows it again.")
       ->type_name("NAME");
+  app.add_option("--disks", options.disks,
+                 "Instead of URI: serve as disks of the kernel what has a file with the line "
+                 "BRIDGE=KEY, see rnbd-ctl(8), map.")
+      ->type_name("KEY");
+  app.add_option("--disk-files", arguments.disk_files,
+                 "Where these files are (default /run/rnbd/map.d and /etc/rnbd/map.d). May be "
+                 "repeated.")
+      ->type_name("DIRECTORY")
+      ->allow_extra_args(false)
+      ->take_all();
   app.add_option("--dead-timeout", arguments.dead_timeout,
                  "How long new requests of that disk wait while this program is dead, until they "
                  "fail; 0 = not at all (default 1h).")
@@ -161,7 +173,7 @@ void add_options(CLI::App& app, Arguments& arguments, BridgeOptions& options) {
         ->take_all();
   }
   add_tls_options(app, options);
-  add_kernel_options(app, arguments);
+  add_kernel_options(app, arguments, options);
   app.add_option("--max-connections", options.max_connections,
                  "NBD clients at the same time (default 256).")
       ->type_name("N")
@@ -275,7 +287,25 @@ std::string apply_kernel(const Arguments& arguments, BridgeOptions& options) {
   return wrong;
 }
 
+/// The files of the disks have the rest.
+std::string apply_disks(const Arguments& arguments, BridgeOptions& options) {
+  if (!arguments.uri.empty() || !arguments.kernel.empty() || !arguments.listen.empty())
+    return "--disks takes URI and options from the files of the disks; leave them out";
+  for (const auto& [key, value] : arguments.keys) {
+    if (std::string_view{key->key} != "control") {
+      return "--disks takes options from the files of the disks; leave " + option_of(*key) + " out";
+    }
+    auto control = absolute_socket_path(value);
+    if (!control) return "--control: " + control.error();
+    options.client.control = *std::move(control);
+  }
+  if (!arguments.disk_files.empty()) options.disk_files = arguments.disk_files;
+  options.log_level = kLogLevels.at(arguments.log_level);
+  return "";
+}
+
 std::string apply(const Arguments& arguments, BridgeOptions& options) {
+  if (!options.disks.empty()) return apply_disks(arguments, options);
   if (arguments.uri.empty()) {
     const std::string taker = taker_of_uri(arguments, options);
     if (!taker.empty()) return taker + ": the value is missing; it has taken the URI for it";

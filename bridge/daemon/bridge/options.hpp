@@ -38,7 +38,10 @@ struct BridgeOptions {
   std::string pid_file;
   std::optional<MetricsAddress> metrics;  ///< none: they are not served
   int ready_fd = -1;                      ///< -1 = none
-  std::optional<KernelOptions> kernel;    ///< none: for NBD clients only
+  std::optional<KernelOptions> kernel;    ///< none: for NBD clients, or for `disks`
+  std::string disks;  ///< key of the bridge whose disks of the kernel it serves; "": none
+  /// The folders of their files; of two files with a name the last counts.
+  std::vector<std::string> disk_files{"/run/rnbd/map.d", "/etc/rnbd/map.d"};
 };
 
 tl::expected<BridgeOptions, EarlyExit> parse_bridge_options(int argc, const char* const* argv);

@@ -45,7 +45,7 @@ std::string paths_in_words(const SessionStatus& status, std::chrono::seconds alo
          (status.paths.size() == 1 ? " path" : " paths") + behind;
 }
 
-BridgeStatus::BridgeStatus(Look look, std::string about)
+BridgeStatus::BridgeStatus(Look look, std::function<std::string()> about)
     : look_{std::move(look)}, about_{std::move(about)} {
   if (std::getenv("NOTIFY_SOCKET") == nullptr) return;
   thread_ = std::jthread{[this](const std::stop_token& end) { run(end); }};
@@ -61,7 +61,7 @@ void BridgeStatus::run(const std::stop_token& end) {
     const auto now = steady_clock::now();
     if (!is_without_path(status)) alone_since = now;
     const auto alone = std::chrono::floor<std::chrono::seconds>(now - alone_since);
-    std::string line = about_ + ": " + paths_in_words(status, alone);
+    std::string line = about_() + ": " + paths_in_words(status, alone);
     if (line != told) notify_manager("STATUS=" + line + "\n");
     told = std::move(line);
     woken_.wait_for(lock, end, kEvery, [] { return false; });

@@ -24,13 +24,13 @@ class BridgeStatus {
   using Look = std::function<SessionStatus()>;
 
   /// `about`: the text in front of the words.
-  BridgeStatus(Look look, std::string about);
+  BridgeStatus(Look look, std::function<std::string()> about);
 
  private:
   void run(const std::stop_token& end);
 
   Look look_;
-  std::string about_;
+  std::function<std::string()> about_;
   std::mutex mutex_;
   std::condition_variable_any woken_;
   std::jthread thread_;

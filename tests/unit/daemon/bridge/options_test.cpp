@@ -137,4 +137,17 @@ TEST_CASE("bridge options: no message has the plugin's spelling") {
   CHECK(refuses({uri, "--path", "a"}, "--path: 'a' is there already"));
 }
 
+TEST_CASE("bridge options: disks of files") {
+  const auto options =
+      parse({"--disks", "s:1-0", "--disk-files", "/a", "--disk-files", "/b", "--control", "/c"});
+  REQUIRE(options);
+  CHECK(options->disks == "s:1-0");
+  CHECK(options->disk_files == std::vector<std::string>{"/a", "/b"});
+  CHECK(options->client.control == "/c");
+  CHECK(parse({"--disks", "s:1-0"})->disk_files.back() == "/etc/rnbd/map.d");
+  CHECK(refuses({"--disks", "s:1-0", "rnbd+tcp://storage/disk0"}, "leave them out"));
+  CHECK(refuses({"--disks", "s:1-0", "--listen", "unix:/x"}, "leave them out"));
+  CHECK(refuses({"--disks", "s:1-0", "--lanes", "2"}, "leave --lanes out"));
+}
+
 }  // namespace bridge_options_test
