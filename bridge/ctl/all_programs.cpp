@@ -19,6 +19,7 @@
 #include "bridge/ctl/maps.hpp"
 #include "bridge/ctl/output.hpp"
 #include "bridge/ctl/reports.hpp"
+#include "bridge/ctl/shared_bridge.hpp"
 #include "bridge/ctl/steering.hpp"
 #include "bridge/ctl/words.hpp"
 
@@ -156,18 +157,35 @@ Outcome recover(const CtlAction& given) {
   return outcome;
 }
 
+/// The mappings that share a bridge with this one, which is among them.
+std::vector<std::string> neighbours_of(const std::string& root, const std::string& name) {
+  const auto mapping = mapping_in(find_mapping(root, name));
+  std::set<std::string> names{name};
+  for (const bool persist : {false, true}) {
+    if (!mapping || mapping->bridge.empty()) continue;
+    for (const Mapping& each : mappings_of_bridge(root, mapping->bridge, persist))
+      names.insert(each.name);
+  }
+  return {names.begin(), names.end()};
+}
+
 /// The disks of a session are those of its bridges. Devices of NBD clients are none.
 Outcome remap_session(const CtlAction& action) {
   const std::string& session = action.names.front();
-  const auto programs = programs_of_session(session, ask_all(action.root).all);
+  const CtlReports reports = ask_all(action.root);
+  const auto programs = programs_of_session(session, reports.all);
   std::vector<std::string> mappings;
-  for (const std::string& program : programs) {
-    if (!mapping_called(action, program).empty()) mappings.push_back(program);
+  for (const CtlReport& report : reports.all) {
+    if (std::ranges::count(programs, report.program.name) == 0) continue;
+    for (const CtlJson& disk : disks_in(report.status)) mappings.push_back(said_text(disk, "disk"));
+    if (disks_in(report.status).empty()) mappings.push_back(report.program.name);
   }
+  std::erase_if(mappings,
+                [&](const std::string& name) { return mapping_called(action, name).empty(); });
   if (!mappings.empty()) return remap_devices(action, mappings);
   // A bridge that has died tells no session; its name stands for it.
   const std::string mapping = mapping_called(action, session);
-  if (!mapping.empty()) return remap_devices(action, {mapping});
+  if (!mapping.empty()) return remap_devices(action, neighbours_of(action.root, mapping));
   if (!programs.empty()) {
     return {1, "",
             "session '" + session +
@@ -203,8 +221,27 @@ Outcome unmap_or_resize(const CtlAction& given) {
   return action->verb == CtlVerb::unmap ? unmap_device(*action) : resize_device(*action);
 }
 
+/// The disks that share a bridge and are there.
+Outcome await_links(const CtlAction& action) {
+  const auto patience = seconds_to_wait(action, 0);
+  if (!patience) return {2, "", patience.error()};
+  const auto limit = std::chrono::steady_clock::now() + std::chrono::duration<double>(*patience);
+  Outcome outcome;
+  for (const bool persist : {false, true}) {
+    for (const Mapping& each : mappings_of_bridge(action.root, action.names.front(), persist)) {
+      const auto device = device_called(action.root, each.name);
+      const std::chrono::duration<double> rest = limit - std::chrono::steady_clock::now();
+      const std::string missing =
+          device ? await_link(action.root, *device, rest.count()) : std::string{};
+      if (!missing.empty()) add_complaints({missing}, outcome);
+    }
+  }
+  return outcome;
+}
+
 /// Source: udev(7), IMPORT{program}.
 Outcome tell_udev(const CtlAction& action) {
+  if (is_bridge_key(action.names.front())) return await_links(action);
   const auto device = find_mapping(action.root, action.names.front()).device;
   if (!device) return {1, "", action.names.front() + " is no device of rnbd-bridge"};
   if (!action.wait.empty()) {

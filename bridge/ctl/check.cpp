@@ -11,6 +11,7 @@
 #include "bridge/ctl/annexes.hpp"
 #include "bridge/ctl/inventory.hpp"
 #include "bridge/ctl/mapping.hpp"
+#include "bridge/ctl/shared_bridge.hpp"
 #include "bridge/ctl/steering.hpp"
 #include "bridge/protocol/printable.hpp"
 
@@ -51,7 +52,8 @@ class Examiner {
     for (const CtlReport& report : reports_.all) examine(report);
     if (action_.side != CtlSide::server) {
       for (const CtlJson& device : inventory_.devices) examine_device(device);
-      for (const std::string& name : mappings_) examine_mapping(name);
+      for (const CtlReport& report : reports_.all) examine_disks(report);
+      for (const auto& [name, process] : mappings_) examine_mapping(name);
       for (const MountWithoutDisk& mount : expected_.without_disk) examine_mount(mount);
     }
     for (const CtlProgram& program : reports_.ended) examine_ended(program);
@@ -151,9 +153,14 @@ class Examiner {
     if (row == inventory_.sessions.end()) return;
     const std::string session = said_text(*row, "sessname"), program = report.program.name;
     const bool by_device =
-        std::ranges::any_of(said_list(report.status, "devices"), [&](const CtlJson& device) {
-          return std::ranges::find(action_.names, said_text(device, "device")) !=
-                 action_.names.end();
+        std::ranges::any_of(said_list(report.status, "devices"),
+                            [&](const CtlJson& device) {
+                              return std::ranges::find(action_.names,
+                                                       said_text(device, "device")) !=
+                                     action_.names.end();
+                            }) ||
+        std::ranges::any_of(disks_in(report.status), [&](const CtlJson& disk) {
+          return std::ranges::find(action_.names, said_text(disk, "disk")) != action_.names.end();
         });
     const bool named = is_meant({session, program});
     if (!named && !by_device) return;
@@ -198,7 +205,8 @@ class Examiner {
 
   bool runs(const std::string& program) const {
     return std::ranges::any_of(reports_.all, [&](const CtlReport& report) {
-      return !is_server(report) && report.program.name == program;
+      return !is_server(report) &&
+             (report.program.name == program || disk_called(report.status, program) != nullptr);
     });
   }
 
@@ -238,6 +246,23 @@ class Examiner {
                      "', without a bridge and without a mapping, as after unmap --force; unmount "
                      "it, and it goes, else write rnbd-ctl unmap " +
                      program);
+    }
+  }
+
+  /// The disks that a bridge does not serve. One that the kernel has recovers as a device, unless
+  /// the bridge refuses it.
+  void examine_disks(const CtlReport& report) {
+    for (const CtlJson& disk : disks_in(report.status)) {
+      const std::string name = said_text(disk, "disk"), state = said_text(disk, "state"),
+                        trouble = said_text(disk, "trouble");
+      const bool is_device = std::ranges::any_of(inventory_.devices, [&](const CtlJson& row) {
+        return row["program"] == name && row["devname"].is_string();
+      });
+      const bool well = state == "serving" || state == "connecting" || state == "leaving";
+      if ((is_device && state != "refused") || !is_meant({name}) || well) continue;
+      find(CtlHealth::critical, "device", name,
+           state == "waiting" ? "it is tried again and again: " + trouble
+                              : trouble + "; write rnbd-ctl recover " + name + " to try it again");
     }
   }
 
@@ -289,7 +314,9 @@ class Examiner {
 
   static std::string seconds_of_check() { return std::to_string(kCheckPatience.count()) + " s"; }
   bool hangs(const std::string& program) const {
-    return std::ranges::find(reports_.hung, program, &CtlProgram::name) != reports_.hung.end();
+    const auto found = mappings_.find(program);
+    const std::string& process = found != mappings_.end() ? found->second : program;
+    return std::ranges::find(reports_.hung, process, &CtlProgram::name) != reports_.hung.end();
   }
   bool is_of_hung(const std::string& silent) const {
     return std::ranges::any_of(reports_.hung, [&](const CtlProgram& program) {
@@ -486,7 +513,7 @@ class Examiner {
   const CtlReports& reports_;
   const CtlInventory inventory_;
   const CtlExpected& expected_;
-  const std::set<std::string>& mappings_;
+  const std::map<std::string, std::string>& mappings_;
   bool idle_ = false;  ///< a client that has nothing to do
   std::vector<Finding> findings_;
   std::set<std::string> met_;  ///< names of the command that something has
@@ -500,6 +527,19 @@ CtlVerdict verdict_on(const CtlAction& action, const CtlReports& reports,
                       const CtlExpected& expected) {
   return Examiner{action, reports, kernel_devices, expected}.judge();
 }
+
+namespace {
+
+std::map<std::string, std::string> processes_of_mappings(const std::string& root) {
+  std::map<std::string, std::string> processes;
+  for (const std::string& name : names_of_mappings(root)) {
+    const auto mapping = mapping_in({name, {}, files_of_mapping(root, name)});
+    processes[name] = mapping ? bridge_of(*mapping) : name;
+  }
+  return processes;
+}
+
+}  // namespace
 
 CtlVerdict check_all(const CtlAction& action) {
   CtlReports reports = ask_all(
@@ -517,7 +557,7 @@ CtlVerdict check_all(const CtlAction& action) {
   const std::vector<KernelDevice> devices = find_kernel_devices(action.root);
   std::error_code ignored;
   return verdict_on(action, reports, devices,
-                    {names_of_mappings(action.root), missing_mounts(action.root, devices),
+                    {processes_of_mappings(action.root), missing_mounts(action.root, devices),
                      mounts_without_disk(action.root, devices),
                      std::filesystem::exists(action.root + "/etc/rnbd-server.conf", ignored)});
 }

@@ -2,7 +2,7 @@
 // rnbd-ctl check: whether all that runs is well, for monitoring.
 #pragma once
 
-#include <set>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -20,7 +20,8 @@ struct CtlVerdict {
 
 /// The things that this machine's files say are to be there.
 struct CtlExpected {
-  std::set<std::string> mappings = {};       ///< those that have a file
+  /// Those that have a file, with the names of the processes that serve them: see bridge_of().
+  std::map<std::string, std::string> mappings = {};
   std::vector<MissingMount> unmounted = {};  ///< of disks that are there
   std::vector<MountWithoutDisk> without_disk = {};
   bool server = false;  ///< it has a configuration file

@@ -95,7 +95,7 @@ CtlJson parse_answer(const std::string& answer) {
   if (is_too_deep(answer)) return nullptr;
   CtlJson json = CtlJson::parse(answer, nullptr, /*allow_exceptions=*/false);
   if (!json.is_object()) return nullptr;
-  for (const char* list : {"devices", "paths", "sessions", "exports"}) {
+  for (const char* list : {"devices", "disks", "paths", "sessions", "exports"}) {
     const auto found = json.find(list);
     if (found != json.end() && !is_list_of_objects(*found)) return nullptr;
   }

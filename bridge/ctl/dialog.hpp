@@ -26,7 +26,7 @@ tl::expected<std::string, CtlTrouble> ask_control_socket(
     const std::string& path, std::string line, std::chrono::seconds patience = kCtlPatience);
 
 /// An answer of a program, which may be any program. Null: it is no JSON object as those of rnbdkit
-/// have them, in which `devices`, `paths`, `sessions` and `exports` are lists of objects.
+/// have them, in which `devices`, `disks`, `paths`, `sessions` and `exports` are lists of objects.
 CtlJson parse_answer(const std::string& answer);
 
 /// The reason why a program refuses, in its own words.

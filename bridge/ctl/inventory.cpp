@@ -5,8 +5,10 @@
 #include <set>
 #include <utility>
 
+#include "bridge/client/uri.hpp"
 #include "bridge/ctl/annexes.hpp"
 #include "bridge/ctl/reports.hpp"
+#include "bridge/ctl/shared_bridge.hpp"
 
 namespace rnbd {
 namespace {
@@ -186,12 +188,21 @@ CtlJson host_in(const CtlJson& address) {
   return address.is_string() ? CtlJson(without_port(address.get<std::string>())) : CtlJson{};
 }
 
+/// The name of the mapping whose disk of the kernel a bridge's device is, if it is one.
+std::string mapping_of(const CtlJson& device, const CtlReport& report) {
+  for (const CtlJson& disk : disks_in(report.status)) {
+    if (plain_path(said_text(disk, "device")) == plain_path(said_text(device, "device")))
+      return said_text(disk, "disk");
+  }
+  return report.program.name;
+}
+
 /// The disk of the kernel that a bridge's device is; null: none.
-const KernelDevice* disk_of(const CtlJson& device, const CtlProgram& program,
+const KernelDevice* disk_of(const CtlJson& device, const std::string& mapping,
                             const std::vector<KernelDevice>& kernel_devices) {
   const CtlJson uuid = said(device, "uuid");
   const auto found = std::ranges::find_if(kernel_devices, [&](const KernelDevice& each) {
-    return each.name == program.name && (uuid.is_null() || uuid == each.uuid);
+    return each.name == mapping && (uuid.is_null() || uuid == each.uuid);
   });
   return found != kernel_devices.end() ? &*found : nullptr;
 }
@@ -213,9 +224,11 @@ class ClientRows {
   void add_to(CtlInventory& inventory) const {
     for (const CtlJson& device : said_list(status_, "devices")) {
       inventory.devices.push_back(row_of(CtlObject::device, about(device), report_));
+      inventory.devices.back()["program"] = mapping_of(device, report_);
     }
     CtlJson& row = inventory.sessions.emplace_back(row_of(CtlObject::session, session(), report_));
     row["paths"] = CtlJson::array();
+    row["serves"] = names_of_disks();
     for (const CtlJson& path : said_list(status_, "paths")) {
       inventory.paths.push_back(row_of(CtlObject::path, about_path(path), report_));
       row["paths"].push_back(inventory.paths.back());
@@ -225,13 +238,19 @@ class ClientRows {
   }
 
  private:
+  CtlJson names_of_disks() const {
+    CtlJson names = CtlJson::array();
+    for (const CtlJson& disk : disks_in(status_)) names.push_back(said_text(disk, "disk"));
+    return names;
+  }
+
   CtlJson bytes(const CtlJson& counters, const char* name, std::uint64_t unit) const {
     return has_counters_ ? CtlJson(said_number(counters, name) / unit) : CtlJson{};
   }
 
   CtlJson about(const CtlJson& device) const {
     const CtlJson counters = with(counted_, "device", said(device, "device"));
-    const KernelDevice* const disk = disk_of(device, report_.program, kernel_devices_);
+    const KernelDevice* const disk = disk_of(device, mapping_of(device, report_), kernel_devices_);
     const CtlJson name = disk != nullptr ? CtlJson(disk->device) : CtlJson{};
     // The bridge would write, but the kernel does not while another client does.
     const bool read_only = disk != nullptr && disk->read_only;
@@ -442,8 +461,10 @@ class ServerRows {
   const CtlJson& status_;
 };
 
-/// The reason why a bridge has not opened its device yet.
-std::string obstacle_of(const CtlJson& status) {
+/// The reason why a bridge has not opened this device yet.
+std::string obstacle_of(const CtlJson& status, const std::string& mapping) {
+  const CtlJson* const disk = disk_called(status, mapping);
+  if (disk != nullptr && !said_text(*disk, "trouble").empty()) return said_text(*disk, "trouble");
   for (const CtlJson& path : said_list(status, "paths")) {
     const std::string trouble = said_text(path, "trouble");
     if (!trouble.empty()) return trouble;
@@ -461,18 +482,20 @@ void add_orphans(CtlInventory& inventory, const std::vector<CtlReport>& reports,
   for (const KernelDevice& device : kernel_devices) {
     if (seen.contains(device.device)) continue;
     const auto bridge = std::ranges::find_if(reports, [&](const CtlReport& report) {
-      return report.program.name == device.name && !is_server(report);
+      return !is_server(report) && (report.program.name == device.name ||
+                                    disk_called(report.status, device.name) != nullptr);
     });
     const bool runs = bridge != reports.end();
     inventory.devices.push_back(row_of(
-        CtlObject::device, {{"devname", device.device},
-                            {"devpath", "/dev/" + device.device},
-                            {"state", runs ? "recovering" : "unattended"},
-                            {"access_mode", device.read_only ? CtlJson("ro") : CtlJson{}},
-                            {"uuid", device.uuid},
-                            {"program", device.name},
-                            {"direction", "import"},
-                            {"trouble", runs ? CtlJson(obstacle_of(bridge->status)) : CtlJson{}}}));
+        CtlObject::device,
+        {{"devname", device.device},
+         {"devpath", "/dev/" + device.device},
+         {"state", runs ? "recovering" : "unattended"},
+         {"access_mode", device.read_only ? CtlJson("ro") : CtlJson{}},
+         {"uuid", device.uuid},
+         {"program", device.name},
+         {"direction", "import"},
+         {"trouble", runs ? CtlJson(obstacle_of(bridge->status, device.name)) : CtlJson{}}}));
   }
 }
 
@@ -490,6 +513,11 @@ CtlInventory take_inventory(const std::vector<CtlReport>& reports,
   }
   if (side != CtlSide::server) add_orphans(inventory, reports, kernel_devices);
   return inventory;
+}
+
+bool is_of_program(const CtlJson& row, const CtlReport& report) {
+  return row["program"] == report.program.name ||
+         (row["program"].is_string() && disk_called(report.status, row["program"]) != nullptr);
 }
 
 bool is_path_called(const CtlJson& path, const std::string& name) {

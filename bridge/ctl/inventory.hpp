@@ -30,7 +30,8 @@ struct CtlField {
 std::span<const CtlField> fields_of(CtlObject object);
 
 /// A row has a value for each field, or null where the program does not know it. A client's path
-/// says besides, as `elsewhere`, whether it leads to another server.
+/// says besides, as `elsewhere`, whether it leads to another server, and a client's session, as
+/// `serves`, the disks of the kernel of a bridge that they share.
 struct CtlInventory {
   std::vector<CtlJson> devices, sessions, paths;
 
@@ -43,6 +44,9 @@ struct CtlInventory {
 /// nobody has open. The openers of the kernel's devices are not known here.
 CtlInventory take_inventory(const std::vector<CtlReport>& reports,
                             const std::vector<KernelDevice>& kernel_devices, CtlSide side);
+
+/// True if the row of a device belongs to this program.
+bool is_of_program(const CtlJson& row, const CtlReport& report);
 
 /// A path may be called as it is shown, or by its address without transport, source or port.
 bool is_path_called(const CtlJson& path, const std::string& name);

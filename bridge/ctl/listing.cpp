@@ -435,8 +435,10 @@ bool is_named(const CtlJson& row, CtlObject object, const std::string& name) {
 /// A client's session has its program's name, too, where sessions are asked for: otherwise that is
 /// its device.
 bool is_session_of(const CtlJson& row, const CtlAction& action) {
-  return action.object == CtlObject::session && row["direction"] == "import" &&
-         row["program"] == action.names.front();
+  if (action.object != CtlObject::session || row["direction"] != "import") return false;
+  const CtlJson& disks = said_list(row, "serves");
+  return row["program"] == action.names.front() ||
+         std::ranges::find(disks, CtlJson(action.names.front())) != disks.end();
 }
 
 std::vector<CtlJson> named(const CtlInventory& inventory, CtlObject object,

@@ -24,6 +24,7 @@
 #include "bridge/ctl/discover.hpp"
 #include "bridge/ctl/hidden.hpp"
 #include "bridge/ctl/keys.hpp"
+#include "bridge/ctl/mapping.hpp"
 #include "bridge/ctl/output.hpp"
 #include "bridge/ctl/program_words.hpp"
 #include "bridge/ctl/words.hpp"
@@ -263,6 +264,12 @@ std::string complaint_about_group(const Invocation& invocation,
   return wrong;
 }
 
+/// The bridge that the mapping of this name shares with others; "": none.
+std::string bridge_key_of(const std::string& name) {
+  const auto mapping = mapping_in({name, {}, files_of_mapping("", name)});
+  return mapping ? mapping->bridge : "";
+}
+
 /// The first word is a socket's path, or the name of a program that was found; else the socket is
 /// the only one that is found. "" or what is wrong.
 std::string find_socket(Invocation& invocation) {
@@ -272,6 +279,13 @@ std::string find_socket(Invocation& invocation) {
   if (named != programs.end()) {
     invocation.socket = named->socket;
     return "";
+  }
+  if (const std::string key = bridge_key_of(invocation.socket); !key.empty()) {
+    const auto shared = std::ranges::find(programs, key, &CtlProgram::name);
+    if (shared != programs.end()) {
+      invocation.socket = shared->socket;
+      return "";
+    }
   }
   if (::access(invocation.socket.c_str(), F_OK) == 0) return "";
   if (std::string wrong = complaint_about_group(invocation, programs); !wrong.empty()) return wrong;

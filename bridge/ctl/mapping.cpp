@@ -111,14 +111,10 @@ std::string complaint_about_name(const std::string& name) {
          "letter or digit first; write --name NAME";
 }
 
-std::vector<std::string> files_of(const std::string& root, const std::string& name) {
-  std::vector<std::string> files;
-  std::error_code ignored;
-  for (const bool persist : {false, true}) {
-    const std::string path = path_of_mapping(root, name, persist);
-    if (fs::exists(path, ignored)) files.push_back(path);
-  }
-  return files;
+OrSentence<Mapping> mapping_at(const std::string& path, const std::string& name) {
+  std::stringstream text;
+  text << std::ifstream{path}.rdbuf();
+  return read_mapping(name, text.str());
 }
 
 }  // namespace
@@ -139,7 +135,9 @@ tl::expected<Mapping, std::string> mapping_of(const CtlAction& action) {
   if (!kernel) return tl::unexpected(kernel.error());
   auto options = options_of(action, parsed->transport);
   if (!options) return tl::unexpected(options.error());
-  return Mapping{name, *uri, *std::move(kernel), *std::move(options)};
+  Mapping mapping{name, *uri, *std::move(kernel), *std::move(options)};
+  if (!action.own_process) mapping.bridge = bridge_key(mapping);
+  return mapping;
 }
 
 std::string command_for(const Mapping& mapping) {
@@ -148,21 +146,29 @@ std::string command_for(const Mapping& mapping) {
   if (colon != std::string::npos) {
     command += " --as " + std::string{kBegin} + mapping.kernel.substr(colon + 1);
   }
+  if (mapping.bridge.empty() && !bridge_key(mapping).empty()) command += " --own-process";
   command += " --persist";
   if (!mapping.options.empty()) command += " --";
   for (const std::string& option : mapping.options) command += " " + option;
   return command;
 }
 
+std::string bridge_of(const Mapping& mapping) {
+  return mapping.bridge.empty() ? mapping.name : mapping.bridge;
+}
+
+std::string folder_of_mappings(const std::string& root, bool persist) {
+  return root + (persist ? "/etc" : "/run") + "/rnbd/map.d";
+}
+
 std::string path_of_mapping(const std::string& root, const std::string& name, bool persist) {
-  return root + (persist ? "/etc" : "/run") + "/rnbd/map.d/" + name + ".conf";
+  return folder_of_mappings(root, persist) + "/" + name + ".conf";
 }
 
 std::set<std::string> names_of_mapping_files(const std::string& root, bool persist) {
   std::set<std::string> names;
-  const fs::path folder = fs::path{path_of_mapping(root, "x", persist)}.parent_path();
   std::error_code error;
-  for (const auto& entry : fs::directory_iterator{folder, error}) {
+  for (const auto& entry : fs::directory_iterator{folder_of_mappings(root, persist), error}) {
     if (entry.path().extension() == ".conf") names.insert(entry.path().stem());
   }
   return names;
@@ -172,6 +178,26 @@ std::set<std::string> names_of_mappings(const std::string& root) {
   std::set<std::string> names = names_of_mapping_files(root, true);
   names.merge(names_of_mapping_files(root, false));
   return names;
+}
+
+std::vector<std::string> files_of_mapping(const std::string& root, const std::string& name) {
+  std::vector<std::string> files;
+  std::error_code ignored;
+  for (const bool persist : {false, true}) {
+    const std::string path = path_of_mapping(root, name, persist);
+    if (fs::exists(path, ignored)) files.push_back(path);
+  }
+  return files;
+}
+
+std::vector<Mapping> mappings_of_bridge(const std::string& root, const std::string& key,
+                                        bool persist) {
+  std::vector<Mapping> all;
+  for (const std::string& name : names_of_mapping_files(root, persist)) {
+    auto mapping = mapping_at(path_of_mapping(root, name, persist), name);
+    if (mapping && mapping->bridge == key) all.push_back(*std::move(mapping));
+  }
+  return all;
 }
 
 std::optional<KernelDevice> device_called(const std::string& root, const std::string& name) {
@@ -188,7 +214,7 @@ FoundMapping find_mapping(const std::string& root, const std::string& word) {
   } else {
     found.device = device_called(root, name);
   }
-  found.files = files_of(root, found.name);
+  found.files = files_of_mapping(root, found.name);
   return found;
 }
 
@@ -197,9 +223,7 @@ tl::expected<Mapping, std::string> mapping_in(const FoundMapping& found) {
     return tl::unexpected("there is no file of the mapping " + found.name +
                           "; rnbd-ctl did not make it");
   }
-  std::stringstream text;
-  text << std::ifstream{found.files.back()}.rdbuf();
-  return read_mapping(found.name, text.str());
+  return mapping_at(found.files.back(), found.name);
 }
 
 }  // namespace rnbd

@@ -18,6 +18,7 @@
 #include "bridge/ctl/kernel_devices.hpp"
 #include "bridge/ctl/mapping.hpp"
 #include "bridge/ctl/reports.hpp"
+#include "bridge/ctl/shared_bridge.hpp"
 #include "bridge/ctl/supervisor.hpp"
 #include "bridge/ctl/whole_file.hpp"
 
@@ -68,6 +69,14 @@ std::optional<std::string> export_in_file(const std::string& root, const std::st
   return uri ? std::optional{uri->device} : std::nullopt;
 }
 
+/// The process that serves a mapping, or would: see bridge_of(). One without a file is asked for.
+std::string process_of(const std::string& root, const FoundMapping& found) {
+  const auto mapping = mapping_in(found);
+  if (mapping) return bridge_of(*mapping);
+  const std::string key = found.device ? bridge_serving(root, found.name) : "";
+  return key.empty() ? found.name : key;
+}
+
 // ---- Disks of the kernel ------------------------------------------------------------------------
 
 bool await_gone(const std::string& root, const std::string& device) {
@@ -96,12 +105,12 @@ std::string take_from_kernel(const std::string& root, const FoundMapping& found)
 /// "" or the obstacle. The kernel tells the bridge that the disk is removed. One that reads nothing
 /// any more holds that up, and all generic netlink of the machine with it, until it is killed.
 std::string take_by_force(const std::string& root, const FoundMapping& found,
-                          Supervisor& supervisor) {
+                          const std::string& process, Supervisor& supervisor) {
   std::packaged_task<std::string()> task{[=] { return take_from_kernel(root, found); }};
   auto taken = task.get_future();
   std::thread{std::move(task)}.detach();
   if (taken.wait_for(kTimeToTell) == std::future_status::ready) return taken.get();
-  supervisor.kill(found.name);
+  supervisor.kill(process);
   if (taken.wait_for(kTimeToDisconnect) == std::future_status::ready) return taken.get();
   return "the kernel cannot tell the bridge of " + found.device->device +
          " that its disk goes, because that reads nothing any more; kill that process";
@@ -116,6 +125,7 @@ bool is_there(const FoundMapping& found, const Supervisor& supervisor) {
 std::string story_of_leftover(const std::string& root, const FoundMapping& found,
                               const Supervisor& supervisor) {
   if (!found.device || !found.files.empty() || supervisor.runs(found.name)) return "";
+  if (is_bridge_key(process_of(root, found))) return "";
   for (const CtlProgram& program : find_programs(root)) {
     std::string trouble;  // one that hangs runs
     if (program.name != found.name) continue;
@@ -147,20 +157,42 @@ std::string warning_about_users(const std::string& root, const FoundMapping& fou
          "; the kernel keeps its name until that ends, so unmount it";
 }
 
-/// Ends its bridge and disconnects its device. Without `force` it refuses while the device is in
-/// use. Returns "" or the obstacle.
+/// While the device is open, the kernel keeps its name, without a disk behind it.
+std::string complaint_about_rest(const std::string& root, const FoundMapping& found, bool force) {
+  if (force || !found.device || await_gone(root, found.device->device)) return "";
+  return found.device->device + " is still there: somebody has opened it meanwhile";
+}
+
+/// The bridge that is shared goes on for its other disks. "" or the obstacle.
+std::string take_from_shared(const std::string& root, const FoundMapping& found,
+                             const std::string& key, Supervisor& supervisor, bool force) {
+  const DiskRemoval removal =
+      remove_disk(root, key, found.name, force ? kTimeToTell : kTimeToDisconnect);
+  if (removal == DiskRemoval::done) return "";
+  if (!force && removal == DiskRemoval::hangs) {
+    return "its bridge, " + Supervisor::unit_of(key) +
+           ", does not take it away; write --force, and its users get EIO";
+  }
+  return force && root.empty() ? take_by_force(root, found, key, supervisor)
+                               : take_from_kernel(root, found);
+}
+
+/// Ends its bridge, unless others share it, and disconnects its device. Without `force` it refuses
+/// while the device is in use. Returns "" or the obstacle.
 std::string take_away(const std::string& root, const FoundMapping& found, Supervisor& supervisor,
                       bool force) {
+  const std::string process = process_of(root, found);
   std::string wrong = force ? "" : complaint_about_openers(root, found);
-  // Requests end first: a bridge without a server waits for them.
-  if (wrong.empty() && force && root.empty()) wrong = take_by_force(root, found, supervisor);
-  if (wrong.empty()) wrong = supervisor.stop(found.name, force);
-  if (wrong.empty()) wrong = take_from_kernel(root, found);
-  // While the device is open, the kernel keeps its name, without a disk behind it.
-  if (wrong.empty() && found.device && !force && !await_gone(root, found.device->device)) {
-    wrong = found.device->device + " is still there: somebody has opened it meanwhile";
+  if (wrong.empty() && is_bridge_key(process)) {
+    wrong = take_from_shared(root, found, process, supervisor, force);
+  } else {
+    // Requests end first: a bridge without a server waits for them.
+    if (wrong.empty() && force && root.empty())
+      wrong = take_by_force(root, found, process, supervisor);
+    if (wrong.empty()) wrong = supervisor.stop(process, force);
+    if (wrong.empty()) wrong = take_from_kernel(root, found);
   }
-  return wrong;
+  return wrong.empty() ? complaint_about_rest(root, found, force) : wrong;
 }
 
 // ---- map ----------------------------------------------------------------------------------------
@@ -193,19 +225,66 @@ std::string advice_to_keep(const FoundMapping& found, const Mapping& wanted) {
 /// obstacle; then it is as before.
 std::string keep(const std::string& root, const FoundMapping& found, const Mapping& mapping,
                  Supervisor& supervisor) {
-  std::string wrong = supervisor.enable(mapping.name);
+  const auto lock = lock_bridges(root);
+  if (!lock) return lock.error();
+  const std::string process = bridge_of(mapping);
+  std::string wrong = supervisor.enable(process);
   if (!wrong.empty()) return wrong;
   const std::string path = path_of_mapping(root, mapping.name, true);
   wrong = write_mapping(path, file_of(mapping));
   if (wrong.empty()) return remove_mapping_files(found.files);
-  supervisor.disable(mapping.name);
   remove_mapping_files({path});
+  if (mapping.bridge.empty())
+    supervisor.disable(process);
+  else
+    end_if_unused(root, process, supervisor, {.lasting = true});
+  return wrong;
+}
+
+/// Makes a bridge that runs serve one more mapping, see add_disk(). "" or the obstacle.
+std::string serve_too(const std::string& root, const Mapping& mapping, const Supervisor& supervisor,
+                      bool again) {
+  const std::string wrong = add_disk(root, mapping, again);
+  if (wrong.empty()) return "";
+  return mapping.name + ": " + wrong +
+         " (the log of its bridge: " + supervisor.log_of(mapping.bridge) + ")";
+}
+
+/// Starts the bridge of a mapping that has a file, or makes the one that runs serve it, too. "" or
+/// the obstacle.
+std::string serve(const std::string& root, const Mapping& mapping, Supervisor& supervisor) {
+  const bool runs = supervisor.runs(bridge_of(mapping));
+  const std::string wrong = supervisor.start(mapping);
+  if (!wrong.empty() || mapping.bridge.empty()) return wrong;
+  return serve_too(root, mapping, supervisor, /*again=*/runs);
+}
+
+/// The same for one that shares a bridge.
+std::string begin_shared(const std::string& root, const Mapping& mapping, Supervisor& supervisor,
+                         bool persist) {
+  const std::string path = path_of_mapping(root, mapping.name, persist);
+  std::string wrong;
+  {
+    const auto lock = lock_bridges(root);
+    if (!lock) return lock.error();
+    if (persist) wrong = supervisor.enable(mapping.bridge);
+    if (wrong.empty()) wrong = write_mapping(path, file_of(mapping));
+    // From here on nobody ends the bridge.
+    if (wrong.empty()) wrong = supervisor.start(mapping);
+  }
+  if (wrong.empty()) wrong = serve_too(root, mapping, supervisor, /*again=*/false);
+  if (wrong.empty()) return "";
+  const auto lock = lock_bridges(root);
+  remove_mapping_files({path});
+  remove_disk(root, mapping.bridge, mapping.name, kTimeToDisconnect);
+  end_if_unused(root, mapping.bridge, supervisor, {.lasting = persist, .force = true});
   return wrong;
 }
 
 /// "" or the obstacle; then nothing is left of it.
 std::string begin(const std::string& root, const Mapping& mapping, Supervisor& supervisor,
                   bool persist) {
+  if (!mapping.bridge.empty()) return begin_shared(root, mapping, supervisor, persist);
   const std::string path = path_of_mapping(root, mapping.name, persist);
   std::string wrong = persist ? supervisor.enable(mapping.name) : "";
   if (wrong.empty()) wrong = write_mapping(path, file_of(mapping));
@@ -236,10 +315,55 @@ void warn_of_read_only(const std::string& root, const std::string& name,
   complain("/dev/" + device->device +
            " is read-only: another client writes to the disk, or its server exports it so; "
            "the log tells which: " +
-           supervisor.log_of(name));
+           supervisor.log_of(process_of(root, find_mapping(root, name))));
 }
 
 // ---- unmap --------------------------------------------------------------------------------------
+
+bool lasts(const std::string& root, const FoundMapping& found) {
+  return std::ranges::count(found.files, path_of_mapping(root, found.name, true)) != 0;
+}
+
+/// "" or the obstacle.
+std::string unmap_own(const std::string& root, const FoundMapping& found, Supervisor& supervisor,
+                      bool force) {
+  std::string wrong = take_away(root, found, supervisor, force);
+  if (wrong.empty() && lasts(root, found)) wrong = supervisor.disable(found.name);
+  return wrong.empty() ? remove_mapping_files(found.files) : wrong;
+}
+
+/// A bridge that was killed, or had died, is needed by its other disks. "" or the obstacle.
+std::string start_for_others(const std::string& root, const std::string& key,
+                             Supervisor& supervisor) {
+  for (const bool persist : {false, true}) {
+    const auto others = mappings_of_bridge(root, key, persist);
+    if (others.empty()) continue;
+    return supervisor.runs(key) ? "" : supervisor.start(others.front());
+  }
+  return "";
+}
+
+/// The same for one that shares a bridge. The files go first: a bridge that starts meanwhile does
+/// without the disk.
+std::string unmap_shared(const std::string& root, const FoundMapping& found, Supervisor& supervisor,
+                         bool force) {
+  std::string wrong = force ? "" : complaint_about_openers(root, found);
+  if (!wrong.empty()) return wrong;
+  const std::string key = process_of(root, found);
+  const auto mapping = mapping_in(found);
+  const auto lock = lock_bridges(root);
+  if (!lock) return lock.error();
+  wrong = remove_mapping_files(found.files);
+  if (wrong.empty()) wrong = take_from_shared(root, found, key, supervisor, force);
+  if (wrong.empty()) wrong = complaint_about_rest(root, found, force);
+  if (wrong.empty())
+    wrong = end_if_unused(root, key, supervisor, {.lasting = lasts(root, found), .force = force});
+  if (wrong.empty()) return start_for_others(root, key, supervisor);
+  for (const std::string& path : found.files) {
+    if (mapping) write_mapping(path, file_of(*mapping));
+  }
+  return wrong;
+}
 
 /// The file is the administrator's, so that nothing is changed in it.
 void warn_of_fstab(const std::string& root, const FoundMapping& found) {
@@ -276,6 +400,23 @@ tl::expected<Remapped, std::string> look_before_remap(const CtlAction& action,
   return Remapped{std::move(found), *std::move(mapping)};
 }
 
+/// A bridge of which every disk was taken away ends, and its session with it.
+void end_emptied_bridges(const std::string& root, const std::vector<Remapped>& all,
+                         Supervisor& supervisor) {
+  std::set<std::string> keys;
+  for (const Remapped& one : all) keys.insert(one.mapping.bridge);
+  keys.erase("");
+  for (const std::string& key : keys) {
+    const auto is_taken = [&](const Mapping& mapping) {
+      return std::ranges::any_of(
+          all, [&](const Remapped& one) { return one.mapping.name == mapping.name; });
+    };
+    const bool emptied = std::ranges::all_of(mappings_of_bridge(root, key, true), is_taken) &&
+                         std::ranges::all_of(mappings_of_bridge(root, key, false), is_taken);
+    if (emptied) supervisor.stop(key, /*force=*/true);
+  }
+}
+
 // ---- resize -------------------------------------------------------------------------------------
 
 std::uint64_t size_in_kernel(const std::string& root, const std::string& device) {
@@ -288,8 +429,9 @@ std::string in_bytes(std::uint64_t size) { return std::to_string(size) + " bytes
 
 /// Asks the bridge of the mapping for its status.
 tl::expected<CtlReport, std::string> ask_bridge(const std::string& root, const std::string& name) {
+  const std::string process = process_of(root, find_mapping(root, name));
   for (const CtlProgram& program : find_programs(root)) {
-    if (program.name != name) continue;
+    if (program.name != process) continue;
     const auto answer = ask_control_socket(program.socket, "status");
     if (!answer) return tl::unexpected(program.socket + ": " + answer.error().text);
     return CtlReport{program, CtlJson::parse(*answer, nullptr, /*allow_exceptions=*/false), {}};
@@ -301,7 +443,7 @@ tl::expected<CtlReport, std::string> ask_bridge(const std::string& root, const s
 tl::expected<std::uint64_t, std::string> size_at_server(const std::string& root,
                                                         const std::string& name) {
   const auto report = ask_bridge(root, name);
-  return report ? size_told_by(*report) : tl::unexpected(report.error());
+  return report ? size_told_by(*report, name) : tl::unexpected(report.error());
 }
 
 /// "" or why not all of the disk can be used, however large the kernel has it.
@@ -309,7 +451,8 @@ std::string complaint_about_shrinking(const std::string& root, const std::string
   const auto report = ask_bridge(root, name);
   if (!report || !report->status.is_object()) return "";
   for (const CtlJson& row : take_inventory({*report}, {}, CtlSide::client).devices) {
-    if (row["state"] == "shrunk") return name + ": " + row["trouble"].get<std::string>();
+    if (row["program"] == name && row["state"] == "shrunk")
+      return name + ": " + row["trouble"].get<std::string>();
   }
   return "";
 }
@@ -337,9 +480,10 @@ tl::expected<std::uint64_t, std::string> wanted_size(const CtlAction& action,
 
 }  // namespace
 
-tl::expected<std::uint64_t, std::string> size_told_by(const CtlReport& report) {
-  const std::string& name = report.program.name;
-  const auto devices = take_inventory({report}, {}, CtlSide::client).devices;
+tl::expected<std::uint64_t, std::string> size_told_by(const CtlReport& report,
+                                                      const std::string& name) {
+  auto devices = take_inventory({report}, {}, CtlSide::client).devices;
+  std::erase_if(devices, [&](const CtlJson& row) { return row["program"] != name; });
   if (devices.empty() || !devices.front()["size"].is_number_unsigned()) {
     return tl::unexpected("the bridge of " + name + " has no device open");
   }
@@ -353,8 +497,9 @@ tl::expected<std::uint64_t, std::string> size_told_by(const CtlReport& report) {
 CtlOutcome map_device(const CtlAction& action) {
   const auto patience = seconds_to_wait(action, kTimeForLink);
   if (!patience) return {2, "", patience.error()};
-  const auto mapping = mapping_of(action);
+  auto mapping = mapping_of(action);
   if (!mapping) return {2, "", mapping.error()};
+  if (!mapping->bridge.empty() && has_twin(action.root, *mapping)) mapping->bridge.clear();
   const auto supervisor = choose_supervisor(action.root, action.bridge);
   const FoundMapping found = find_mapping(action.root, mapping->name);
   const bool lasts_now = action.persist && ends_with_boot(action.root, found);
@@ -373,7 +518,7 @@ CtlOutcome map_device(const CtlAction& action) {
   if (action.access != "ro") warn_of_read_only(action.root, mapping->name, *supervisor);
   if (action.persist) {
     complain("to mount it at boot, write into /etc/fstab, with its place and its file system:\n" +
-             fstab_line(mapping->name));
+             fstab_line(mapping->name, Supervisor::unit_of(bridge_of(*mapping))));
   }
   return {0, *line, ""};
 }
@@ -382,12 +527,9 @@ CtlOutcome unmap_device(const CtlAction& action) {
   const auto supervisor = choose_supervisor(action.root, "");
   const FoundMapping found = find_mapping(action.root, action.names.front());
   if (!is_there(found, *supervisor)) return refused(nothing_named(action.names.front()));
-  std::string wrong = take_away(action.root, found, *supervisor, action.force);
-  if (!wrong.empty()) return refused(wrong);
-  const bool persists = std::ranges::find(found.files, path_of_mapping(action.root, found.name,
-                                                                       true)) != found.files.end();
-  if (persists) wrong = supervisor->disable(found.name);
-  if (wrong.empty()) wrong = remove_mapping_files(found.files);
+  std::string wrong = is_bridge_key(process_of(action.root, found))
+                          ? unmap_shared(action.root, found, *supervisor, action.force)
+                          : unmap_own(action.root, found, *supervisor, action.force);
   if (!wrong.empty()) return refused(wrong);
   const std::string users = action.force ? warning_about_users(action.root, found) : "";
   if (!users.empty()) complain(users);
@@ -414,9 +556,10 @@ CtlOutcome remap_devices(const CtlAction& action, const std::vector<std::string>
     if (!wrong.empty()) troubles.push_back(wrong);
     return !wrong.empty();
   });
+  end_emptied_bridges(action.root, all, *supervisor);
   std::string told;
   for (const Remapped& one : all) {
-    const std::string wrong = supervisor->start(one.mapping);
+    const std::string wrong = serve(action.root, one.mapping, *supervisor);
     const auto line =
         wrong.empty() ? device_line(action.root, one.found.name) : tl::unexpected(wrong);
     if (line)
@@ -502,11 +645,13 @@ CtlOutcome recover_devices(const CtlAction& action) {
   std::string told;
   std::vector<std::string> troubles;
   for (const std::string& name : names) {
-    if (supervisor->runs(name)) continue;
     const FoundMapping found = find_mapping(action.root, name);
-    std::string wrong = story_of_leftover(action.root, found, *supervisor);
     const auto mapping = mapping_in(found);
-    if (wrong.empty()) wrong = mapping ? supervisor->start(*mapping) : mapping.error();
+    const bool shared = mapping && !mapping->bridge.empty();
+    if (shared ? is_served(action.root, *mapping) : supervisor->runs(name)) continue;
+    std::string wrong = story_of_leftover(action.root, found, *supervisor);
+    if (wrong.empty())
+      wrong = mapping ? serve(action.root, *mapping, *supervisor) : mapping.error();
     const auto line = wrong.empty() ? device_line(action.root, name) : tl::unexpected(wrong);
     if (line)
       told += *line;

@@ -23,10 +23,11 @@ CtlOutcome resize_device(const CtlAction& action);
 /// Starts the bridge of a mapping that has none, or of all such mappings ("all"). The output names
 /// their devices.
 CtlOutcome recover_devices(const CtlAction& action);
-/// The size of a bridge's device at its server, by its answer to `status`. Pure.
+/// The size of a mapping's device at its server, by its bridge's answer to `status`. Pure.
 ///
 /// Errors: a sentence when there is no device, or no path over which the server could tell.
-tl::expected<std::uint64_t, std::string> size_told_by(const CtlReport& report);
+tl::expected<std::uint64_t, std::string> size_told_by(const CtlReport& report,
+                                                      const std::string& mapping);
 /// The sentence about a word that names no mapping.
 std::string nothing_named(const std::string& word);
 /// The name of the mapping that is called NAME, nbdN or /dev/nbdN; "": there is none.

@@ -44,7 +44,9 @@ using Things = std::vector<Thing>;
 
 bool is_session_called(const Thing& session, const std::string& name) {
   if (session.text("sessname") == name) return true;
-  return !session.at_server() && session.text("program") == name;
+  if (session.at_server()) return false;
+  const CtlJson& disks = said_list(session.row, "serves");
+  return session.text("program") == name || std::ranges::find(disks, CtlJson(name)) != disks.end();
 }
 
 bool is_device_called(const CtlJson& device, const std::string& name) {
@@ -113,7 +115,7 @@ class Planner {
       if (report.program.socket != thing.socket) return false;
       const CtlInventory its = take_inventory({report}, kernel_devices_, CtlSide::client);
       return std::ranges::any_of(its.devices, [&](const CtlJson& device) {
-        return device["program"] == report.program.name && is_device_called(device, name);
+        return is_of_program(device, report) && is_device_called(device, name);
       });
     });
   }
@@ -403,7 +405,7 @@ std::string complaint_about_users(const std::string& root, const std::vector<Ctl
   for (const CtlReport& report : cut_off) {
     for (const CtlJson& device :
          take_inventory({report}, kernel_devices, CtlSide::client).devices) {
-      if (device["program"] != report.program.name) continue;  // a disk of somebody else
+      if (!is_of_program(device, report)) continue;  // a disk of somebody else
       const std::string use = use_of(root, device);
       if (!use.empty()) text += (text.empty() ? "" : "; ") + use;
     }

@@ -80,42 +80,44 @@ std::string with_reason(const std::string& what, const std::string& log, const s
 class Systemd final : public Supervisor {
  public:
   std::string start(const Mapping& mapping) override {
-    const std::string wrong = systemctl("start", mapping.name);
-    return wrong.empty() ? "" : with_reason(wrong, journal_of(mapping.name), log_of(mapping.name));
+    const std::string name = bridge_of(mapping);
+    const std::string wrong = systemctl("start", name);
+    return wrong.empty() ? "" : with_reason(wrong, journal_of(name), log_of(name));
   }
   std::string enable(const std::string& name) override { return systemctl("enable", name); }
   /// --force: a bridge that does not end on SIGTERM is killed by its unit after TimeoutStopSec=.
   std::string stop(const std::string& name, bool) override { return systemctl("stop", name); }
   void kill(const std::string& name) override {
-    run_program({"systemctl", "--quiet", "--no-block", "stop", unit_of(name)});
-    run_program({"systemctl", "--quiet", "--signal=KILL", "kill", unit_of(name)});
+    if (!is_bridge_key(name))
+      run_program({"systemctl", "--quiet", "--no-block", "stop", service_of(name)});
+    run_program({"systemctl", "--quiet", "--signal=KILL", "kill", service_of(name)});
   }
   std::string disable(const std::string& name) override { return systemctl("disable", name); }
   bool runs(const std::string& name) const override {
-    return run_program({"systemctl", "--quiet", "is-active", unit_of(name)}) == 0;
+    return run_program({"systemctl", "--quiet", "is-active", service_of(name)}) == 0;
   }
   std::string log_of(const std::string& name) const override {
-    return "journalctl -u " + unit_of(name);
+    return "journalctl -u " + service_of(name);
   }
 
  private:
-  static std::string unit_of(const std::string& name) { return "rnbd-map@" + name + ".service"; }
+  static std::string service_of(const std::string& name) { return unit_of(name) + ".service"; }
 
   /// The last error, or else the last lines.
   static std::string journal_of(const std::string& name) {
     run_program({"journalctl", "--quiet", "--sync"});
     const auto lines = [&](const char* number, const char* priority) {
       return output_of({"journalctl", "--quiet", "--no-pager", "--output=cat", number, priority,
-                        "--identifier=rnbd-bridge", "--unit=" + unit_of(name)});
+                        "--identifier=rnbd-bridge", "--unit=" + service_of(name)});
     };
     const std::string error = lines("--lines=1", "--priority=err");
     return error.empty() ? lines("--lines=5", "--priority=debug") : error;
   }
 
   static std::string systemctl(const char* verb, const std::string& name) {
-    const int status = run_program({"systemctl", "--quiet", verb, unit_of(name)});
+    const int status = run_program({"systemctl", "--quiet", verb, service_of(name)});
     if (status == 0) return "";
-    const std::string command = std::string{"systemctl "} + verb + " " + unit_of(name);
+    const std::string command = std::string{"systemctl "} + verb + " " + service_of(name);
     return status < 0 ? command + ": " + std::strerror(errno)
                       : command + " failed with status " + std::to_string(status);
   }
@@ -140,6 +142,8 @@ class Forked final : public Supervisor {
       : root_{std::move(root)}, bridge_{std::move(bridge)} {}
 
   std::string start(const Mapping& mapping) override {
+    const std::string name = bridge_of(mapping);
+    if (!mapping.bridge.empty() && runs(name)) return "";
     std::error_code error;
     fs::create_directories(folder(), error);
     if (error) return folder() + ": " + error.message();
@@ -155,8 +159,8 @@ class Forked final : public Supervisor {
     if (await_ready_line(ready.get())) return "";
     ::waitpid(child, nullptr, 0);
     std::stringstream log;
-    log << std::ifstream{log_of(mapping.name)}.rdbuf();
-    return with_reason("the bridge has ended", log.str(), log_of(mapping.name));
+    log << std::ifstream{log_of(name)}.rdbuf();
+    return with_reason("the bridge has ended", log.str(), log_of(name));
   }
   std::string enable(const std::string&) override {
     return "there is no systemd, which would start it at the next boot; leave --persist out";
@@ -193,17 +197,18 @@ class Forked final : public Supervisor {
   }
 
   std::vector<std::string> words_for(const Mapping& mapping) const {
-    std::vector<std::string> words{program(),
-                                   "--kernel",
-                                   mapping.kernel,
-                                   "--map-name",
-                                   mapping.name,
-                                   "--control",
-                                   file(mapping.name, ".control"),
-                                   "--pid-file",
-                                   file(mapping.name, ".pid"),
-                                   "--ready-fd",
-                                   "3"};
+    const std::string name = bridge_of(mapping);
+    std::vector<std::string> words{program()};
+    if (mapping.bridge.empty()) {
+      words.insert(words.end(), {"--kernel", mapping.kernel, "--map-name", mapping.name});
+    } else {
+      words.insert(words.end(), {"--disks", mapping.bridge});
+      for (const bool persist : {false, true})
+        words.insert(words.end(), {"--disk-files", folder_of_mappings(root_, persist)});
+    }
+    words.insert(words.end(), {"--control", file(name, ".control"), "--pid-file",
+                               file(name, ".pid"), "--ready-fd", "3"});
+    if (!mapping.bridge.empty()) return words;
     words.insert(words.end(), mapping.options.begin(), mapping.options.end());
     words.push_back(mapping.uri);
     return words;
@@ -219,7 +224,7 @@ class Forked final : public Supervisor {
     ::posix_spawnattr_init(&attributes);
     ::posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSID);
     ::posix_spawn_file_actions_addopen(&files, 0, "/dev/null", O_RDONLY, 0);
-    ::posix_spawn_file_actions_addopen(&files, 1, file(mapping.name, ".log").c_str(),
+    ::posix_spawn_file_actions_addopen(&files, 1, file(bridge_of(mapping), ".log").c_str(),
                                        O_WRONLY | O_CREAT | O_TRUNC, 0600);
     ::posix_spawn_file_actions_adddup2(&files, 1, 2);
     ::posix_spawn_file_actions_adddup2(&files, told, 3);
@@ -256,6 +261,10 @@ class Forked final : public Supervisor {
 };
 
 }  // namespace
+
+std::string Supervisor::unit_of(const std::string& name) {
+  return (is_bridge_key(name) ? "rnbd-maps@" : "rnbd-map@") + name;
+}
 
 std::string reason_in_log(const std::string& log) {
   constexpr std::string_view kProgram = "rnbd-bridge: ", kError = "error: ";

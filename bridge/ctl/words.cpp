@@ -147,6 +147,8 @@ constexpr CtlOptionWord kOptions[] = {
     {"as", "nbdN", kOfMap, "This device of the kernel; without it the first that is free.",
      take<&A::kernel_device>},
     {"persist", "", kOfMap, "Also after the next boot.", set<&A::persist, true>},
+    {"own-process", "", kOfMap, "With a process and a session of its own; others share theirs.",
+     set<&A::own_process, true>},
     {"bridge", "PROGRAM", kOfStart, "What to start where there is no systemd.", take<&A::bridge>},
     {"wait", "SECONDS", kOfWait, "For how long at most; 0: not at all. Else 5, resize 30.",
      take<&A::wait>},
@@ -160,8 +162,8 @@ constexpr CtlOptionWord kOptions[] = {
 
 /// The spelling that people are told. Dashes keep this one apart from a disk's name.
 std::string as_told(const CtlOptionWord& option) {
-  return (option.word == "persist" ? "--" : "") + std::string{option.word} +
-         (option.value.empty() ? "" : " ") + std::string{option.value};
+  return (option.word == "persist" || option.word == "own-process" ? "--" : "") +
+         std::string{option.word} + (option.value.empty() ? "" : " ") + std::string{option.value};
 }
 
 template <class Table>
@@ -653,9 +655,9 @@ const char* name_of(CtlObject object) {
   return kNames.at(static_cast<std::size_t>(object));
 }
 
-std::string fstab_line(const std::string& name) {
-  return link_of_mapping(name) + " /mnt/" + name + " ext4 _netdev,x-systemd.after=rnbd-map@" +
-         name + ".service 0 0";
+std::string fstab_line(const std::string& name, const std::string& unit) {
+  return link_of_mapping(name) + " /mnt/" + name + " ext4 _netdev,x-systemd.after=" + unit +
+         ".service 0 0";
 }
 
 std::string ctl_verbs_in_short() {
@@ -680,7 +682,7 @@ std::string help_on_ctl_words(const CtlAction& help) {
     text += two_columns(as_told(option), option.help);
   }
   text += others_about(help, verbs);
-  if (help.topic == CtlVerb::map) text += kBootHelp + fstab_line("NAME") + "\n";
+  if (help.topic == CtlVerb::map) text += kBootHelp + fstab_line("NAME", "UNIT") + "\n";
   if (!help.topic && !help.object) text += help_on_program_words(help.side);
   return text + (help.topic == CtlVerb::check ? kCheckHelp : kStatusHelp);
 }

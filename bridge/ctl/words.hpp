@@ -67,6 +67,7 @@ struct CtlAction {
   std::string bridge = {};                ///< map: the program without systemd; "": the usual one
   bool rdma = false;                      ///< map
   bool persist = false;                   ///< map: also after the next boot
+  bool own_process = false;               ///< map: shares no bridge
   std::string wait = {};                  ///< for so many seconds at most; "": the usual ones
   bool force = false;                     ///< although somebody uses it
   bool add_missing = false;               ///< recover: paths that a session lacks, too
@@ -106,8 +107,9 @@ std::span<const CtlVerbWord> ctl_verb_words();
 /// help. A topic is one verb, with the words that belong to it, and the fields of its object or of
 /// all.
 std::string help_on_ctl_words(const CtlAction& help = {});
-/// The line that mounts the disk of the mapping NAME at boot. Source: fstab(5), systemd.mount(5).
-std::string fstab_line(const std::string& name);
+/// The line that mounts the disk of the mapping NAME at boot, which `unit` serves. Source:
+/// fstab(5), systemd.mount(5).
+std::string fstab_line(const std::string& name, const std::string& unit);
 /// A line for each verb, and for each command of a running program.
 std::string ctl_verbs_in_short();
 /// A verb, or a command of running programs, of a similar name, or of the same meaning in nvme(1)

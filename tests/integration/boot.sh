@@ -73,9 +73,24 @@ it "what a mount stands on comes before it, and is there for its last writes" mo
 bridge_that_pretends() {
   put /usr/sbin/rnbd-bridge <<'EOF'
 #!/usr/bin/python3
-import os, pathlib, signal, socket, sys
+import json, os, pathlib, signal, socket, sys, threading
 print("told", *sys.argv[1:], flush=True)
-print("key", (pathlib.Path(os.environ["CREDENTIALS_DIRECTORY"]) / "psk").read_text(), flush=True)
+if "CREDENTIALS_DIRECTORY" in os.environ:
+    print("key", (pathlib.Path(os.environ["CREDENTIALS_DIRECTORY"]) / "psk").read_text(), flush=True)
+control = socket.socket(socket.AF_UNIX)
+path = sys.argv[sys.argv.index("--control") + 1]
+if os.path.exists(path): os.unlink(path)
+control.bind(path)
+control.listen()
+disks = {"disk0"}
+def answer():
+    while True:
+        asker, _ = control.accept()
+        words = asker.recv(1000).decode().split()
+        if words[0] == "remove-disk": disks.remove(words[1])
+        asker.sendall(json.dumps({"disks": [{"disk": each, "device": each, "state": "serving"} for each in disks]}).encode() + b"\n")
+        asker.close()
+threading.Thread(target=answer, daemon=True).start()
 def end(*_):
     there = "/mnt/disk0 " in open("/proc/self/mounts").read()
     print("ends", "under" if there else "after", "its mount", flush=True)
@@ -89,10 +104,12 @@ EOF
   chmod +x "$machine/files/usr/sbin/rnbd-bridge"
 }
 
+# maps OF-MOUNT OF-MAP TOLD: the unit is the one that map has enabled.
 maps() {
+  local unit
   make_machine
   bridge_that_pretends
-  put /etc/fstab <<<'none /mnt/disk0 tmpfs noauto,_netdev,x-systemd.after=rnbd-map@disk0.service 0 0'
+  put /etc/fstab <<<"none /mnt/disk0 tmpfs noauto,_netdev$1 0 0"
   put /etc/rnbd/map.d/disk0.psk <<<'host1:of-this-disk'
   chmod 600 "$machine/files/etc/rnbd/map.d/disk0.psk"
   mkdir -p "$machine/files/mnt/disk0" "$machine/files/srv/block/nbd7"
@@ -100,37 +117,46 @@ maps() {
   start_machine
   in_machine mount --bind /srv/block /sys/block
   in_machine mv /srv/block/nbd7 /srv/nbd7 # nothing is mapped yet
-  if in_machine rnbd-ctl map disk0 from 127.0.0.1 ro --persist >said 2>&1; then fail "without a device?"; fi
+  # shellcheck disable=SC2086
+  if in_machine rnbd-ctl map disk0 from 127.0.0.1 ro --persist $2 >said 2>&1; then fail "without a device?"; fi
   says said "the bridge runs, but the kernel has no device of 'disk0'"
   in_machine mv /srv/nbd7 /srv/block/nbd7
-  [[ $(in_machine rnbd-ctl list noheaders) == 'disk0  nbd7  unattended' ]] || fail "another list"
-  [[ $(in_machine systemctl is-enabled rnbd-map@disk0.service) == enabled ]] || fail "not enabled"
-  machine_journal -u rnbd-map@disk0.service >journal.txt
-  says journal.txt 'told --kernel nbd --map-name disk0 --control /run/rnbd/map/disk0.control --access ro rnbd.tcp://127.0.0.1/disk0$'
-  says journal.txt 'key host1:of-this-disk$'
-  in_machine systemctl kill -s KILL rnbd-map@disk0.service
+  unit=$(in_machine systemctl list-units --plain --no-legend 'rnbd-map*' | awk '{ print $1 }')
+  [[ $(in_machine systemctl is-enabled "$unit") == enabled ]] || fail "not enabled"
+  machine_journal -u "$unit" >journal.txt
+  says journal.txt "told $3"
+  in_machine systemctl kill -s KILL "$unit"
   eventually 60 told_twice
   in_machine systemctl start mnt-disk0.mount
   shut_down_machine
-  machine_journal -u rnbd-map@disk0.service >journal.txt
+  machine_journal -u "$unit" >journal.txt
   says journal.txt 'ends after its mount'
   start_machine
-  in_machine systemctl is-active rnbd-map@disk0.service
+  in_machine systemctl is-active "$unit"
   in_machine rnbd-ctl unmap disk0
-  [[ $(in_machine systemctl is-active rnbd-map@disk0.service || true) == inactive ]] || fail "it runs"
+  [[ $(in_machine systemctl is-active "$unit" || true) == inactive ]] || fail "it runs"
+  [[ $(in_machine systemctl is-enabled "$unit" || true) == disabled ]] || fail "it comes with the next boot"
   [[ ! -e $machine/files/etc/rnbd/map.d/disk0.conf ]] || fail "its file is still there"
   shut_down_machine
 }
 told_twice() {
-  machine_journal -u rnbd-map@disk0.service >journal.txt
+  machine_journal -u "$unit" >journal.txt
   (($(grep -c 'told ' journal.txt) >= 2))
 }
-it "a mapping lasts: killed bridges come again, mounts go before it, and it is there after a boot" maps
+has_its_key() {
+  maps ,x-systemd.after=rnbd-map@disk0.service --own-process \
+    '--kernel nbd --map-name disk0 --control /run/rnbd/map/disk0.control --access ro rnbd.tcp://127.0.0.1/disk0$'
+  says journal.txt 'key host1:of-this-disk$'
+}
+it "a mapping lasts: killed bridges come again, mounts go before it, and it is there after a boot" has_its_key
+it "so does one that shares a bridge" maps '' '' '--disks 127.0.0.1:1234-[0-9a-f]{8} --control /run/rnbd/map/127.0.0.1:1234-[0-9a-f]{8}.control$'
 
 no_bridge() {
   make_machine
   start_machine
   if in_machine rnbd-ctl map disk0 from 127.0.0.1 -- --frobnicate >said 2>&1; then fail "with that option?"; fi
+  says said "systemctl start rnbd-maps@127.0.0.1:1234-[0-9a-f]*.service failed with status [0-9]+: disk0: unknown option '--frobnicate' .its log: journalctl -u rnbd-maps@127.0.0.1:1234-[0-9a-f]*.service.$"
+  if in_machine rnbd-ctl map disk0 from 127.0.0.1 --own-process -- --frobnicate >said 2>&1; then fail "with that option?"; fi
   says said "systemctl start rnbd-map@disk0.service failed with status [0-9]+: unknown option '--frobnicate' .its log: journalctl -u rnbd-map@disk0.service.$"
   shut_down_machine
 }
@@ -270,7 +296,7 @@ without_configuration() {
   make_machine
   start_machine
   local unit
-  for unit in rnbd-server.service rnbd-server.socket rnbd-bridge@typo.socket rnbd-map@typo.service; do
+  for unit in rnbd-server.service rnbd-server.socket rnbd-bridge@typo.socket rnbd-map@typo.service rnbd-maps@typo.service; do
     if in_machine systemctl start "$unit" >said 2>&1; then fail "$unit has started"; fi
     says said "Assertion failed on job for $unit"
   done

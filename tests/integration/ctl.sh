@@ -680,32 +680,65 @@ stand_ins() {
   : >"$root/proc/self/mountinfo"
   cat >bin/bridge <<'EOF'
 #!/usr/bin/python3
-import json, os, pathlib, shutil, signal, socket, sys, threading
+import json, os, pathlib, re, shutil, signal, socket, sys, threading
 def value(option):
     return sys.argv[sys.argv.index(option) + 1]
-kernel, name = value("--kernel"), value("--map-name")
+shared = value("--disks") if "--disks" in sys.argv else ""
+disks = {}
+def attach(name, export, kernel):
+    trouble = "the server is broken" if export == "broken" else ""
+    device = pathlib.Path("root/sys/block/nbd" + (kernel + ":7").split(":")[1])
+    disks[name] = {"disk": name, "device": export, "devname": None if trouble else device.name,
+                   "state": "waiting" if trouble else "serving", "trouble": trouble}
+    if trouble: return
+    device.mkdir(exist_ok=bool(shared))
+    (device / "backend").write_text(f"rnbd:u-{name}:{name}\n")
+    (device / "size").write_text("2048\n")
+def detach(name):
+    device = disks.pop(name)["devname"]
+    if device: shutil.rmtree(f"root/sys/block/{device}", ignore_errors=True)
+def read(name):
+    for folder in ("etc", "run"):
+        file = pathlib.Path(f"root/{folder}/rnbd/map.d/{name}.conf")
+        if not file.exists(): continue
+        lines = dict(re.findall('^([A-Z]+)="(.*)"$', file.read_text(), re.M))
+        if lines.get("BRIDGE") == shared: attach(name, lines["URI"].split("/")[-1], lines["KERNEL"])
+        return
 open(os.environ["TOLD"], "a").write(" ".join(sys.argv[1:]) + "\n")
 if sys.argv[-1].endswith("/broken"):
     print("the server is broken", flush=True)
     sys.exit(1)
-device = pathlib.Path("root/sys/block/nbd" + (kernel + ":7").split(":")[1])
-device.mkdir()
-(device / "backend").write_text(f"rnbd:u-{name}:{name}\n")
-(device / "size").write_text("2048\n")
 def end(*_):
-    shutil.rmtree(device)
+    for name in list(disks): detach(name)
     sys.exit(0)
 signal.signal(signal.SIGTERM, end)
-session = value("--session") if "--session" in sys.argv else name
+name = shared or value("--map-name")
+if not shared: attach(name, name, value("--kernel"))
+for file in pathlib.Path("root").glob("*/rnbd/map.d/*.conf") if shared else []: read(file.stem)
+session = value("--session") if "--session" in sys.argv else "of-10.0.0.1" if shared else name
 control = socket.socket(socket.AF_UNIX)
 if os.path.exists(value("--control")): os.unlink(value("--control"))
 control.bind(value("--control"))
 control.listen()
+def told(line):
+    words = line.split()
+    if words[0] == "add-disk":
+        if words[1] not in disks: read(words[1])
+        return {} if words[1] in disks else {"error": "EINVAL", "message": "it has no file"}
+    if words[0] == "remove-disk":
+        if words[1] not in disks: return {"error": "ENOENT", "message": "there is no disk of this name"}
+        detach(words[1])
+        return {}
+    shrunk = os.path.exists("shrunk")
+    answer = {"session": session, "paths": [{"address": "tcp:10.0.0.1:1234", "state": "connected"}],
+              "devices": [{"device": each["device"], "size": 2 << 20, "shrunk": shrunk}
+                          for each in disks.values() if not each["trouble"]]}
+    if shared: answer["disks"] = list(disks.values())
+    return answer
 def answer():
     while True:
         asker, _ = control.accept()
-        asker.recv(100)
-        asker.sendall(json.dumps({"session": session, "paths": [{"address": "tcp:10.0.0.1:1234", "state": "connected"}], "devices": [{"device": name, "size": 2 << 20, "shrunk": os.path.exists("shrunk")}]}).encode() + b"\n")
+        asker.sendall(json.dumps(told(asker.recv(1000).decode())).encode() + b"\n")
         asker.close()
 threading.Thread(target=answer, daemon=True).start()
 open(value("--pid-file"), "w").write(f"{os.getpid()}\n")
@@ -738,16 +771,16 @@ is_gone() { [[ ! -e /proc/$1 ]]; }
 
 alone() {
   stand_ins
-  mapping 0 map disk0 from 10.0.0.1 10.0.1.1 ro --bridge bin/bridge -- --lanes 1
+  mapping 0 map disk0 from 10.0.0.1 10.0.1.1 ro own-process --bridge bin/bridge -- --lanes 1
   says said '^/dev/nbd7$'
   says bridge.txt '^--kernel nbd --map-name disk0 --control root/run/rnbd/map/disk0.control --pid-file .*/disk0.pid --ready-fd 3 --path 10.0.1.1 --access ro --lanes 1 rnbd.tcp://10.0.0.1/disk0$'
   says root/run/rnbd/map.d/disk0.conf '^URI="rnbd.tcp://10.0.0.1/disk0"$'
   at_end ctl unmap disk0 --force
-  mapping 1 map disk0 from 10.0.0.1 10.0.1.1 ro --persist -- --lanes 1
+  mapping 1 map disk0 from 10.0.0.1 10.0.1.1 ro own-process --persist -- --lanes 1
   says said 'there is no systemd'
-  mapping 1 map disk0 from 10.0.0.1 --bridge bin/bridge
+  mapping 1 map disk0 from 10.0.0.1 own-process --bridge bin/bridge
   says said "something is mapped as 'disk0' already, nbd7"
-  mapping 0 map vol from 10.0.0.1 paths=auto as nbd12 --bridge bin/bridge
+  mapping 0 map vol from 10.0.0.1 paths=auto as nbd12 own-process --bridge bin/bridge
   says bridge.txt '^--kernel nbd:12 --map-name vol .* --paths auto rnbd.tcp://10.0.0.1/vol$'
   at_end ctl unmap vol --force
   says said '^/dev/nbd12$'
@@ -822,7 +855,7 @@ alone() {
   # It was mapped without --persist.
   mapping 1 check
   says said '^RNBD WARNING - 1 warning, '
-  says said '^WARNING: mount /mnt: /etc/fstab has a line for /dev/rnbd/by-name/disk0, which each boot awaits, but the disk is mapped until the next boot only; write rnbd-ctl map rnbd.tcp://10.0.0.1/disk0 --name disk0 --persist -- --path 10.0.1.1 --access ro --lanes 1$'
+  says said '^WARNING: mount /mnt: /etc/fstab has a line for /dev/rnbd/by-name/disk0, which each boot awaits, but the disk is mapped until the next boot only; write rnbd-ctl map rnbd.tcp://10.0.0.1/disk0 --name disk0 --own-process --persist -- --path 10.0.1.1 --access ro --lanes 1$'
   mkdir -p root/etc/rnbd/map.d
   cp root/run/rnbd/map.d/disk0.conf root/etc/rnbd/map.d
   mapping 0 check
@@ -852,7 +885,7 @@ alone() {
   says said "nothing is mapped as 'disk1'"
   mapping 0 unmap /dev/rnbd/by-uuid/u-disk0
   says said '^nbd7 of disk0: unmapped$'
-  mapping 0 map disk0 from 10.0.0.1 --bridge bin/bridge
+  mapping 0 map disk0 from 10.0.0.1 own-process --bridge bin/bridge
   mapping 0 unmap /dev/nbd7
   says said '^nbd7 of disk0: unmapped$'
   mapping 0 unmap vol
@@ -871,15 +904,135 @@ alone() {
 }
 it "without systemd the bridge is started and ended, and nobody loses a disk that is in use" alone
 
+# key_of NAME: of the bridge that it shares.
+key_of() { sed -n 's/^BRIDGE="\(.*\)"$/\1/p' "$root/run/rnbd/map.d/$1.conf"; }
+bridges() { wc -l <bridge.txt; }
+
+together() {
+  stand_ins
+  local key
+  mapping 0 map disk0 from 10.0.0.1 10.0.1.1 --bridge bin/bridge
+  at_end ctl unmap disk0 --force
+  key=$(key_of disk0)
+  [[ $key == 10.0.0.1:1234-* ]] || fail "the key is $key"
+  says bridge.txt "^--disks $key --disk-files root/run/rnbd/map.d --disk-files root/etc/rnbd/map.d --control root/run/rnbd/map/$key.control --pid-file .* --ready-fd 3$"
+  mapping 0 map vol from 10.0.0.1 10.0.1.1 as nbd8 ro --bridge bin/bridge
+  at_end ctl unmap vol --force
+  says said '^/dev/nbd8$'
+  (($(bridges) == 1)) || fail "a bridge for each disk"
+  # Other paths are another session, and an export that is mapped twice needs two.
+  mapping 0 map third from 10.0.0.1 as nbd9 --bridge bin/bridge
+  at_end ctl unmap third --force
+  mapping 0 map disk0 from 10.0.0.1 10.0.1.1 name twice as nbd10 --bridge bin/bridge
+  at_end ctl unmap twice --force
+  says bridge.txt '^--kernel nbd:10 --map-name twice '
+  (($(bridges) == 3)) || fail "not three bridges"
+  mapping 0 client list devices csv devname,program
+  says said '^nbd7,disk0$'
+  says said '^nbd8,vol$'
+  mapping 0 client list sessions csv sessname,program
+  says said "^of-10.0.0.1,$key$"
+  mapping 0 session show vol
+  says said '^sessname: +of-10.0.0.1$'
+  mapping 1 client disconnect vol
+  says said 'disk0 is /dev/nbd7; vol is /dev/nbd8; end that first'
+  mapping 1 resize vol 4M --wait 0.2
+  says said '^rnbd-ctl: nbd8 has 1048576 bytes, not .* its server has 2097152 bytes: enlarge'
+  # One that does not come changes nothing for the others.
+  mapping 1 map broken from 10.0.0.1 10.0.1.1 --bridge bin/bridge
+  says said "^rnbd-ctl: broken: the server is broken .the log of its bridge: root/run/rnbd/map/$key.log.$"
+  [[ ! -e root/run/rnbd/map.d/broken.conf ]] || fail "its file is left"
+  mapping 0 check
+  says said '^RNBD OK - 3 sessions, '
+  (($(bridges) == 3)) || fail "the bridge was started again"
+  # What a file says is served by the bridge that it names, or told.
+  sed s/disk0/broken/ root/run/rnbd/map.d/disk0.conf >root/run/rnbd/map.d/broken.conf
+  mapping 1 recover broken --bridge bin/bridge
+  says said 'broken: the server is broken'
+  mapping 2 check
+  says said '^CRITICAL: device broken: it is tried again and again: the server is broken$'
+  mapping 0 unmap broken
+  echo '30 20 43:8 / /mnt rw - ext4 /dev/nbd8 rw' >root/proc/self/mountinfo
+  echo 43:8 >root/sys/block/nbd8/dev
+  mapping 1 unmap vol
+  says said 'nbd8 is used: mounted at /mnt; end that first, or write --force'
+  [[ -e root/run/rnbd/map.d/vol.conf ]] || fail "its file is gone"
+  : >root/proc/self/mountinfo
+  # All of a bridge are lost, and come again, together.
+  kill_mapping "$key"
+  mapping 0 list
+  says said '^- +disk0 +nbd7 +unattended$'
+  says said '^- +vol +nbd8 +unattended$'
+  mapping 0 recover all --bridge bin/bridge
+  (($(bridges) == 4)) || fail "not one more bridge"
+  mapping 0 list
+  says said 'nbd7 +open$'
+  says said 'nbd8 +open$'
+  mapping 0 remap vol --bridge bin/bridge
+  says said '^/dev/nbd8$'
+  (($(bridges) == 4)) || fail "the bridge was started again for one of its disks"
+  mapping 0 session remap vol --bridge bin/bridge
+  says said '^/dev/nbd7$'
+  says said '^/dev/nbd8$'
+  (($(bridges) == 5)) || fail "the session goes on"
+  kill_mapping "$key"
+  rm -r root/sys/block/nbd[78]
+  mapping 0 session remap vol --bridge bin/bridge
+  says said '^/dev/nbd7$'
+  says said '^/dev/nbd8$'
+  (($(bridges) == 6)) || fail "the dead bridge was not replaced by one"
+  # The last one ends it.
+  mapping 0 unmap vol
+  [[ -e root/sys/block/nbd7 && ! -e root/sys/block/nbd8 ]] || fail "not this disk alone"
+  mapping 0 unmap disk0
+  says said '^nbd7 of disk0: unmapped$'
+  eventually 20 ended_all "$key"
+}
+ended_all() { ! ctl list sessions program noheaders nototals | grep -F "$1"; }
+it "disks of one server share a bridge, come and go by themselves, and the last one ends it" together
+
+together_by_systemd() {
+  stand_ins
+  mkdir -p root/run/systemd/system
+  local key name
+  # The stand-in for the unit starts nothing, so nobody serves it.
+  mapping 1 map disk0 from 10.0.0.1 --persist
+  says said '^rnbd-ctl: disk0: root/run/rnbd/map/10.0.0.1:1234-[0-9a-f]{8}.control: .* .the log of its bridge: journalctl -u rnbd-maps@10.0.0.1:1234-'
+  key=$(sed -n 's/^--quiet enable rnbd-maps@\(.*\)\.service$/\1/p' systemctl.txt)
+  says systemctl.txt "^--quiet start rnbd-maps@$key.service$"
+  says systemctl.txt "^--quiet stop rnbd-maps@$key.service$"
+  says systemctl.txt "^--quiet disable rnbd-maps@$key.service$"
+  [[ ! -e root/etc/rnbd/map.d/disk0.conf ]] || fail "its file is left"
+  # One that the unit would serve.
+  mkdir -p root/{run,etc}/rnbd/map.d root/run/rnbd/map
+  for name in disk0 vol; do
+    printf 'BRIDGE="%s"\nURI="rnbd+tcp://10.0.0.1/%s"\nKERNEL="nbd"\nOPTIONS=""\n' "$key" "$name" >"root/run/rnbd/map.d/$name.conf"
+  done
+  spawn served env -C "$PWD" bin/bridge --disks "$key" --control "root/run/rnbd/map/$key.control" --pid-file pid --ready-fd 1
+  eventually 20 test -s pid
+  rm systemctl.txt
+  mapping 0 map vol from 10.0.0.1 --persist
+  says systemctl.txt "^--quiet enable rnbd-maps@$key.service$"
+  if grep -qE 'start|stop' systemctl.txt; then fail "the running disks are disturbed"; fi
+  says said "^/dev/rnbd/by-name/vol /mnt/vol ext4 _netdev,x-systemd.after=rnbd-maps@$key.service 0 0$"
+  rm systemctl.txt
+  mapping 0 unmap vol
+  says systemctl.txt "^--quiet disable rnbd-maps@$key.service$"
+  if grep -q 'stop' systemctl.txt; then fail "disk0 needs the bridge"; fi
+  mapping 0 unmap disk0
+  says systemctl.txt "^--quiet stop rnbd-maps@$key.service$"
+}
+it "with systemd a bridge is enabled as long as a disk of it lasts, and stopped with its last one" together_by_systemd
+
 by_export() {
   stand_ins
-  mapping 2 map disk1 from 10.0.0.1 raed-only --bridge bin/bridge
+  mapping 2 map disk1 from 10.0.0.1 own-process raed-only --bridge bin/bridge
   says said "'raed-only' is no word of map; did you mean read-only.; write "
   [[ ! -e root/run/rnbd/map.d && ! -e bridge.txt ]] || fail "something is mapped"
-  mapping 0 map disk0 from 10.0.0.1 name two read-only --bridge bin/bridge
+  mapping 0 map disk0 from 10.0.0.1 own-process name two read-only --bridge bin/bridge
   at_end ctl unmap two --force
   says bridge.txt '--map-name two .* --access ro '
-  mapping 0 map disk0 from 10.0.0.1 name three as nbd9 ro --bridge bin/bridge
+  mapping 0 map disk0 from 10.0.0.1 own-process name three as nbd9 ro --bridge bin/bridge
   at_end ctl unmap three --force
   mapping 1 unmap disk0
   says said "'disk0' is the export of several disks; write the name of one: three, two$"
@@ -893,7 +1046,7 @@ by_export() {
   echo rnbd:u-two:two >root/sys/block/nbd7/backend
   echo 43:7 >root/sys/block/nbd7/dev
   echo '30 20 43:7 / /mnt rw - ext4 /dev/nbd7 rw' >root/proc/self/mountinfo
-  mapping 1 map disk0 from 10.0.0.1 name two --bridge bin/bridge
+  mapping 1 map disk0 from 10.0.0.1 own-process name two --bridge bin/bridge
   says said "nbd7 is left of 'two', .* unmap --force; it goes when nobody uses it: mounted at /mnt; or write another"
   mapping 1 recover two
   says said "nbd7 is left of 'two'"
@@ -904,12 +1057,12 @@ it "a disk is found by its export, too, and what unmap --force leaves is told; n
 
 fails_to_start() {
   stand_ins
-  mapping 1 map broken from 10.0.0.1 --bridge bin/bridge
+  mapping 1 map broken from 10.0.0.1 own-process --bridge bin/bridge
   says said 'the bridge has ended: the server is broken .its log: root/run/rnbd/map/broken.log'
   says root/run/rnbd/map/broken.log 'the server is broken'
-  mapping 1 map broken from 10.0.0.1 --bridge bin/none
+  mapping 1 map broken from 10.0.0.1 own-process --bridge bin/none
   says said 'bin/none: No such file'
-  mapping 1 map disk0 from 10.0.0.1 --persist --bridge bin/bridge
+  mapping 1 map disk0 from 10.0.0.1 own-process --persist --bridge bin/bridge
   says said 'there is no systemd'
   mapping 2 map disk0
   says said 'write map disk0 from SERVER'
@@ -923,7 +1076,7 @@ of_session() {
   local name
   for name in a:7:vms b:8:vms c:9:alone; do
     IFS=: read -r disk number session <<<"$name"
-    mapping 0 map "$disk" from 10.0.0.1 as "nbd$number" --bridge bin/bridge -- --session "$session"
+    mapping 0 map "$disk" from 10.0.0.1 own-process as "nbd$number" --bridge bin/bridge -- --session "$session"
     at_end ctl unmap "$disk" --force
   done
   mapping 0 client list sessions csv sessname,program
@@ -974,7 +1127,7 @@ by_systemd() {
   stand_ins
   mkdir -p root/run/systemd/system
   # The unit of the stand-in starts nothing: the device is there already.
-  mapping 1 map disk0 from 10.0.0.1 --persist
+  mapping 1 map disk0 from 10.0.0.1 own-process --persist
   says said "the kernel has no device of 'disk0'"
   if grep -q fstab said; then fail "how to mount what is not there"; fi
   says systemctl.txt '^--quiet enable rnbd-map@disk0.service$'
@@ -982,7 +1135,7 @@ by_systemd() {
   says root/etc/rnbd/map.d/disk0.conf '^URI='
   mkdir root/sys/block/nbd3
   echo 'rnbd:u:disk0' >root/sys/block/nbd3/backend
-  mapping 1 map disk0 from 10.0.0.1
+  mapping 1 map disk0 from 10.0.0.1 own-process
   says said 'already, nbd3'
   rm -r root/sys/block/nbd3
   mapping 0 unmap disk0
@@ -990,21 +1143,21 @@ by_systemd() {
   says systemctl.txt '^--quiet disable rnbd-map@disk0.service$'
   [[ ! -e root/etc/rnbd/map.d/disk0.conf ]] || fail "the file is still there"
   # Its unit brings a device.
-  mapping 0 map vol from 10.0.0.1 --persist
+  mapping 0 map vol from 10.0.0.1 own-process --persist
   says said '^/dev/nbd4$'
   if grep -q 'stays in' said; then fail "a line that is not there"; fi
   says said '^/dev/rnbd/by-name/vol /mnt/vol ext4 _netdev,x-systemd.after=rnbd-map@vol.service 0 0$'
-  mapping 1 map vol from 10.0.0.1 --persist
+  mapping 1 map vol from 10.0.0.1 own-process --persist
   says said "something is mapped as 'vol' already, nbd4; unmap it, or write another --name NAME$"
   # One that would end with the boot is kept; nothing is started again.
   mkdir -p root/run/rnbd/map.d
   mv root/etc/rnbd/map.d/vol.conf root/run/rnbd/map.d
   rm systemctl.txt
-  mapping 1 map vol from 10.0.0.1 ro --persist
-  says said 'already, nbd4; .*; rnbd-ctl map rnbd.tcp://10.0.0.1/vol --name vol --persist makes it last as it is$'
-  mapping 1 map vol from 10.0.0.1
+  mapping 1 map vol from 10.0.0.1 own-process ro --persist
+  says said 'already, nbd4; .*; rnbd-ctl map rnbd.tcp://10.0.0.1/vol --name vol --own-process --persist makes it last as it is$'
+  mapping 1 map vol from 10.0.0.1 own-process
   if grep -q 'enable ' systemctl.txt; then fail "it is kept unasked"; fi
-  mapping 0 map rnbd+tcp://10.0.0.1/vol --name vol --persist
+  mapping 0 map rnbd+tcp://10.0.0.1/vol --name vol --own-process --persist
   says said '^/dev/nbd4$'
   says said '^/dev/rnbd/by-name/vol /mnt/vol '
   says systemctl.txt '^--quiet enable rnbd-map@vol.service$'
@@ -1024,7 +1177,7 @@ by_systemd() {
   if grep -q vol2 said; then fail "a line of another disk"; fi
   cmp before root/etc/fstab
   rm systemctl.txt
-  mapping 1 map broken from 10.0.0.1 --persist
+  mapping 1 map broken from 10.0.0.1 own-process --persist
   says said 'systemctl start rnbd-map@broken.service failed with status 3: the kernel has no nbd driver .its log: journalctl -u'
   says journalctl.txt '--identifier=rnbd-bridge --unit=rnbd-map@broken.service'
   says systemctl.txt '^--quiet disable rnbd-map@broken.service$'
@@ -1041,7 +1194,7 @@ links() {
   printf '%s\n' '[[ " $* " != *" start "* ]] || { [[ ! -e late ]] || sleep 0.5; ln -sf ../../nbd4 root/dev/rnbd/by-name/vol; } >&- 2>&- &' >rule
   sed -i '1r rule' bin/systemctl
   touch late
-  mapping 0 map vol from 10.0.0.1
+  mapping 0 map vol from 10.0.0.1 own-process
   [[ $(readlink root/dev/rnbd/by-name/vol) == ../../nbd4 ]] || fail "map returns before the link is there"
   if grep -q udev said; then fail "a warning about a link that is there"; fi
   mapping 0 udev vol --wait 5
@@ -1051,18 +1204,18 @@ links() {
   says said 'udev has not made /dev/rnbd/by-name/vol within 0.1 s; use /dev/nbd4'
   mapping 1 udev vol1 --wait 5
   says said 'vol1 is no device of rnbd-bridge'
-  mapping 2 map vol1 from 10.0.0.1 --wait long
+  mapping 2 map vol1 from 10.0.0.1 own-process --wait long
   says said "'long' is not a number of seconds"
   rm -r root/sys/block/nbd4
   mapping 0 unmap vol
   # Without a rule, and without udev.
   sed -i 2d bin/systemctl
-  mapping 0 map vol from 10.0.0.1 --wait 0.1
+  mapping 0 map vol from 10.0.0.1 own-process --wait 0.1
   says said '^/dev/nbd4$'
   says said 'udev has not made /dev/rnbd/by-name/vol within 0.1 s; use /dev/nbd4'
   rm -r root/sys/block/nbd4 root/run/udev
   mapping 0 unmap vol
-  mapping 0 map vol from 10.0.0.1 --wait 600
+  mapping 0 map vol from 10.0.0.1 own-process --wait 600
   [[ $(<said) == /dev/nbd4 ]] || fail "it says more than the device"
 }
 it "map returns when the link of udev is there; it does not wait for an udev that does not run" links

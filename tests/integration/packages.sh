@@ -73,6 +73,7 @@ rnbd-server usr/share/man/man5/rnbd-server.conf.5.gz
 rnbd-bridge usr/sbin/rnbd-bridge
 rnbd-bridge lib/systemd/system/rnbd-bridge@.service
 rnbd-bridge lib/systemd/system/rnbd-map@.service
+rnbd-bridge lib/systemd/system/rnbd-maps@.service
 rnbd-bridge usr/lib/udev/rules.d/60-rnbd.rules
 rnbd-bridge etc/needrestart/conf.d/rnbd-bridge.conf
 rnbd-ctl usr/sbin/rnbd-ctl
@@ -134,13 +135,14 @@ needrestart() {
     use strict;
     our %nrconf = (override_rc => {qr(^dbus) => 0});
     do "./root/etc/needrestart/conf.d/rnbd-bridge.conf" or die $@ || $!;
-    for my $unit (map { "$_.service" } qw(rnbd-bridge@disk0 rnbd-map@disk0 rnbd-server dbus)) {
+    for my $unit (map { "$_.service" } qw(rnbd-bridge@disk0 rnbd-map@disk0 rnbd-maps@a:1-0 rnbd-server dbus)) {
       my $alone = grep { $unit =~ /$_/ } keys %{$nrconf{override_rc}};
       print "$unit ", $alone ? "left alone" : "restarted", "\n";
     }' >said
   cat said
   [[ $(<said) == "rnbd-bridge@disk0.service left alone
 rnbd-map@disk0.service restarted
+rnbd-maps@a:1-0.service restarted
 rnbd-server.service restarted
 dbus.service left alone" ]] || fail "needrestart does otherwise"
 }
@@ -164,6 +166,7 @@ purged() {
     touch "$state"/{evicted,server-place}{,.new} "$state/members/$record"{,.new} \
       "$state/exports/.new-1" "$state/writers/${record//-/}"{,.new} /etc/rnbd/map.d/disk0.{conf,psk} /etc/rnbd/keys.psk
     ln -s /lib/systemd/system/rnbd-map@.service /etc/systemd/system/multi-user.target.wants/rnbd-map@disk0.service
+    ln -s /lib/systemd/system/rnbd-maps@.service /etc/systemd/system/multi-user.target.wants/rnbd-maps@a:1-0.service
     dpkg -r rnbd-server rnbd-bridge >>/tmp/dpkg.log 2>&1
     test -e "$state/server-id"
     test -e /etc/rnbd/map.d/disk0.conf

@@ -41,7 +41,7 @@ score() {
   for unit in units/*.service; do
     # --threshold counts tenths.
     # The bridge of a kernel's disk has the one capability that the nbd driver asks for.
-    [[ $unit == *rnbd-map@* ]] && most=30 || most=20
+    [[ $unit == *rnbd-map* ]] && most=30 || most=20
     limited systemd-analyze security --offline=yes --no-pager --threshold="$most" "$unit" >security.out ||
       { tail -n 1 security.out; fail "the sandbox is more open than $most tenths"; }
     tail -n 1 security.out
@@ -53,7 +53,7 @@ files() {
   install_server
   local file
   for file in usr/sbin/rnbd-{server,bridge} usr/lib/systemd/system/rnbd-server.{service,socket} \
-    usr/lib/systemd/system/rnbd-map@.service usr/lib/udev/rules.d/60-rnbd.rules \
+    usr/lib/systemd/system/rnbd-map{,s}@.service usr/lib/udev/rules.d/60-rnbd.rules \
     usr/lib/modules-load.d/rnbd.conf usr/lib/modprobe.d/rnbd.conf \
     usr/lib/systemd/system/rnbd-bridge@.{service,socket} usr/lib/sysusers.d/rnbd-server.conf \
     usr/share/man/man8/rnbd-{server,bridge}.8 usr/share/man/man5/rnbd-server.conf.5 \

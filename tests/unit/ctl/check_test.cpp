@@ -26,7 +26,7 @@ CtlJson server() {
 struct World {
   CtlJson bridge = client(), store = server();
   std::vector<KernelDevice> kernel = {};
-  std::set<std::string> mappings = {};
+  std::map<std::string, std::string> mappings = {};
   std::vector<MissingMount> unmounted = {};
   bool has_server = false;
   std::vector<std::string> silent = {};
@@ -151,7 +151,7 @@ TEST_CASE("a disk of the kernel without a bridge is critical, with one it recove
   CHECK(world.check().health == CtlHealth::critical);
   CHECK(says(world.check(), "CRITICAL: device nbd3: it is left of 'gone', without a bridge and"));
   CHECK(says(world.check(), "unmount it, and it goes, else write rnbd-ctl unmap gone\n"));
-  world.mappings = {"gone"};
+  world.mappings = {{"gone", "gone"}};
   CHECK(world.check().health == CtlHealth::critical);
   CHECK(says(world.check(),
              "CRITICAL: device nbd3: no bridge runs for it; write rnbd-ctl recover "
@@ -162,10 +162,36 @@ TEST_CASE("a disk of the kernel without a bridge is critical, with one it recove
   CHECK(world.check().health == CtlHealth::warning);
   CHECK(says(world.check(), "WARNING: device nbd3: it recovers"));
   world = {};
-  world.mappings = {"disk0", "lost"};
+  world.mappings = {{"disk0", "disk0"}, {"lost", "lost"}};
   CHECK(world.check().health == CtlHealth::critical);
   CHECK(says(world.check(), "CRITICAL: device lost: it is mapped, but no bridge runs"));
   CHECK_FALSE(says(world.check(), "device disk0"));
+}
+
+TEST_CASE("disks that share a bridge are judged one by one") {
+  World world;
+  world.bridge["disks"] = CtlJson::parse(R"([
+    {"disk": "one", "device": "disk0", "state": "serving", "trouble": ""},
+    {"disk": "two", "device": "disk1", "state": "waiting", "trouble": "no such export"},
+    {"disk": "three", "device": "disk2", "state": "refused", "trouble": "another disk"},
+    {"disk": "four", "device": "disk3", "state": "connecting", "trouble": ""}])");
+  world.kernel = {{"nbd1", "u", "one"}, {"nbd2", "u", "three"}};
+  for (const char* name : {"one", "two", "three", "four"}) world.mappings[name] = "disk0";
+  CHECK(world.check().health == CtlHealth::critical);
+  CHECK(says(world.check(), "RNBD CRITICAL - 2 critical, 1 warning, 1 session"));
+  CHECK(says(world.check(), "CRITICAL: device two: it is tried again and again: no such export\n"));
+  CHECK(says(world.check(),
+             "WARNING: device nbd2: it recovers: the bridge of three has not opened "
+             "its device yet, another disk\n"));
+  CHECK(world.named("one").health == CtlHealth::ok);
+  CHECK(world.named("four").health == CtlHealth::ok);
+  CHECK(world.named("two").health == CtlHealth::critical);
+  CHECK(says(world.check(),
+             "CRITICAL: device three: another disk; write rnbd-ctl recover three to try it again"));
+  // A bridge that hangs hangs for all of them.
+  world.bridge = nullptr;
+  world.hung = {{"disk0", "/run/rnbd/map/disk0.control"}};
+  CHECK(says(world.named("one"), "CRITICAL: device nbd1: its bridge hangs"));
 }
 
 TEST_CASE("an export that waits for its storage is critical, a listener that waits a warning") {
@@ -273,7 +299,7 @@ TEST_CASE("nothing is well at a client that has no disks, and unknown at a serve
   empty.hidden = {{false, "rnbd-bridge, process 7, is not shown"}};
   CHECK(says(empty.check(), "UNKNOWN: rnbd-bridge, process 7"));
   empty.hidden.clear();
-  empty.mappings = {"disk0"};
+  empty.mappings = {{"disk0", "disk0"}};
   CHECK(empty.check().health == CtlHealth::critical);
   empty.mappings.clear();
   empty.silent = {"/run/rnbd/map/disk0.control: Permission denied"};
@@ -386,7 +412,7 @@ TEST_CASE("a program that hangs is critical by name, on its side, and not silent
   // A disk whose bridge hangs is there, and needs no other bridge.
   world.hung = {{"disk9", "/run/rnbd/map/disk9.control"}};
   world.silent = {"/run/rnbd/map/disk9.control: it hangs"};
-  world.mappings = {"disk9"};
+  world.mappings = {{"disk9", "disk9"}};
   CHECK(says(world.check(client), "CRITICAL: program disk9: rnbd-bridge of /run/rnbd/map/"));
   CHECK_FALSE(says(world.check(client), "no bridge runs"));
   CHECK(world.named("disk9").health == CtlHealth::critical);

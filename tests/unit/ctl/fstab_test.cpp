@@ -113,7 +113,7 @@ TEST_CASE("a disk that is mapped until the next boot does not come for its line"
     const auto mounts = machine.mounts(devices);
     REQUIRE(mounts.size() == 2);
     CHECK(mounts[0].mapping == "vol");
-    CHECK(mounts[0].keep == "rnbd-ctl map rnbd+tcp://a/vol --name vol --persist");
+    CHECK(mounts[0].keep == "rnbd-ctl map rnbd+tcp://a/vol --name vol --own-process --persist");
   }
   machine.map("vol", true);
   CHECK(machine.mounts(kVol).empty());
@@ -132,7 +132,7 @@ TEST_CASE("a line with a UUID is left over only if that of each mapping is known
   CHECK(machine.mounts({{"nbd0", "33", "vol"}}).empty());
   const auto mounts = machine.mounts({{"nbd0", "33", "vol"}, {"nbd1", "11-22", "new"}});
   REQUIRE(mounts.size() == 1);
-  CHECK(mounts[0].keep == "rnbd-ctl map rnbd+tcp://a/new --name new --persist");
+  CHECK(mounts[0].keep == "rnbd-ctl map rnbd+tcp://a/new --name new --own-process --persist");
 }
 
 }  // namespace

@@ -67,10 +67,16 @@ TEST_CASE("a map becomes a URI and options of the bridge") {
     const auto mapping = mapped(row.line);
     REQUIRE_MESSAGE(mapping.has_value(), (mapping ? "" : mapping.error()));
     CHECK(mapping->uri == row.mapping.uri);
-    CHECK((*mapping == row.mapping));
+    Mapping wanted = row.mapping;
+    wanted.bridge = bridge_key(wanted);
+    CHECK_FALSE(wanted.bridge.empty());
+    CHECK((*mapping == wanted));
     const auto again = read_mapping(mapping->name, file_of(*mapping));
     REQUIRE(again.has_value());
-    CHECK((*again == row.mapping));
+    CHECK((*again == wanted));
+    const auto own = mapped("--own-process " + std::string{row.line});
+    REQUIRE_MESSAGE(own.has_value(), (own ? "" : own.error()));
+    CHECK((*own == row.mapping));
   }
 }
 
@@ -135,15 +141,23 @@ TEST_CASE("the reason is the last error of a log, or else the last line of the p
 }
 
 TEST_CASE("the command for a mapping asks for the same one") {
-  const Mapping mapping{"vol", "rnbd+tcp://store/disk0", "nbd:3", {"--access", "ro"}};
-  const std::string command = command_for(mapping);
-  CHECK(command ==
-        "rnbd-ctl map rnbd+tcp://store/disk0 --name vol --as nbd3 --persist -- --access ro");
-  std::istringstream text{command.substr(command.find(' ') + 1)};
-  const auto action = parse_ctl_words({std::istream_iterator<std::string>{text}, {}});
-  REQUIRE(action.has_value());
-  CHECK(mapping_of(*action) == mapping);
-  CHECK(action->persist);
+  Mapping shared{"vol", "rnbd+tcp://store/disk0", "nbd:3", {"--access", "ro"}};
+  const Mapping own = shared;
+  const Mapping mirror{"m", "rnbd-mirror+tcp://a,b/disk0"};
+  shared.bridge = bridge_key(shared);
+  const std::string begin = "rnbd-ctl map rnbd+tcp://store/disk0 --name vol --as nbd3";
+  const std::pair<Mapping, std::string> rows[] = {
+      {shared, begin + " --persist -- --access ro"},
+      {own, begin + " --own-process --persist -- --access ro"},
+      {mirror, "rnbd-ctl map rnbd-mirror+tcp://a,b/disk0 --name m --persist"}};
+  for (const auto& [mapping, command] : rows) {
+    CHECK(command_for(mapping) == command);
+    std::istringstream text{command.substr(command.find(' ') + 1)};
+    const auto action = parse_ctl_words({std::istream_iterator<std::string>{text}, {}});
+    REQUIRE(action.has_value());
+    CHECK(mapping_of(*action) == mapping);
+    CHECK(action->persist);
+  }
 }
 
 }  // namespace

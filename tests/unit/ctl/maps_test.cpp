@@ -78,20 +78,34 @@ TEST_CASE("the size at the server is known while a path is up, and told else tha
     "paths": [{"address": "tcp:h:1", "state": "connected", "in_use": true, "trouble": ""}],
     "devices": [{"device": "x", "size": 4096, "trouble": ""}]})"),
                    {}};
-  CHECK(size_told_by(bridge) == 4096);
+  CHECK(size_told_by(bridge, "a") == 4096);
   CtlJson& path = bridge.status["paths"][0];
   path["state"] = "waiting";
   path["in_use"] = false;
   path["trouble"] = "Connection refused";
-  CHECK(size_told_by(bridge).error() ==
+  CHECK(size_told_by(bridge, "a").error() ==
         "its size at the server is not known: a is waiting, no path for 3 s (tcp:h:1: Connection "
         "refused)");
   bridge.status["devices"][0]["trouble"] = "it was ended";
-  CHECK(size_told_by(bridge).error() ==
+  CHECK(size_told_by(bridge, "a").error() ==
         "its size at the server is not known: a is closed, it was ended");
   bridge.status["devices"] = CtlJson::array();
-  CHECK(size_told_by(bridge).error() == "the bridge of a has no device open");
-  CHECK_FALSE(size_told_by({{"a", "A"}, nullptr, {}}).has_value());
+  CHECK(size_told_by(bridge, "a").error() == "the bridge of a has no device open");
+  CHECK_FALSE(size_told_by({{"a", "A"}, nullptr, {}}, "a").has_value());
+}
+
+TEST_CASE("the size of a disk is its own, also where others share its bridge") {
+  const CtlReport bridge{{"store:1234-0", "A"},
+                         CtlJson::parse(R"({
+    "session": "s",
+    "paths": [{"address": "tcp:h:1", "state": "connected", "in_use": true, "trouble": ""}],
+    "devices": [{"device": "x", "size": 4096, "trouble": ""},
+                {"device": "dev/y", "size": 8192, "trouble": ""}],
+    "disks": [{"disk": "b", "device": "/dev/y"}, {"disk": "a", "device": "x"}]})"),
+                         {}};
+  CHECK(size_told_by(bridge, "a") == 4096);
+  CHECK(size_told_by(bridge, "b") == 8192);
+  CHECK(size_told_by(bridge, "c").error() == "the bridge of c has no device open");
 }
 
 }  // namespace

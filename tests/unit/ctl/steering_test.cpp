@@ -53,6 +53,21 @@ struct Row {
   std::vector<CtlStep> steps;
 };
 
+TEST_CASE("a session is called by each of the disks that share its bridge") {
+  std::vector<CtlReport> shared{reports().front()};
+  shared[0].program.name = "store:1234-0";
+  shared[0].status["disks"] = CtlJson::parse(R"([
+    {"disk": "a", "device": "disk0", "state": "serving"}, {"disk": "b", "device": "disk1"}])");
+  const std::vector<KernelDevice> kernel{{"nbd5", "", "a"}};
+  for (const char* name : {"a", "b", "nbd5", "disk0", "web1@store", "store:1234-0"}) {
+    CAPTURE(name);
+    const auto steps = steps_of(*parse_ctl_words({"client", "disconnect", name}), shared, kernel);
+    REQUIRE_MESSAGE(steps.has_value(), (steps ? "" : steps.error()));
+    CHECK(steps->front() == CtlStep{"D", "disconnect tcp:10.0.0.1:1234"});
+  }
+  CHECK_FALSE(steps_of(*parse_ctl_words({"client", "disconnect", "c"}), shared, kernel));
+}
+
 TEST_CASE("a path that leads to another server is trusted only by who names it") {
   const auto steps_of_words = [](const std::vector<std::string>& words) {
     const CtlJson status = CtlJson::parse(R"({

@@ -336,7 +336,7 @@ TEST_CASE("the help on a verb has the words that belong to it") {
   CHECK(help.find("csv") == std::string::npos);
   CHECK(help.find("unmap") == std::string::npos);
   CHECK(help.find("/dev/rnbd/by-name/NAME /mnt/NAME ext4 "
-                  "_netdev,x-systemd.after=rnbd-map@NAME.service 0 0\n") != std::string::npos);
+                  "_netdev,x-systemd.after=UNIT.service 0 0\n") != std::string::npos);
 }
 
 TEST_CASE("the help on a side or an object has its commands, and no others") {
