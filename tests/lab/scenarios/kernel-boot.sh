@@ -24,7 +24,7 @@ first_day() {
   in_systemd rnbd-ctl map disk0 from 10.99.0.1 --persist
   [[ $(main_process) == "$before" ]] || fail "it has another process"
   in_systemd mkfs.ext4 -q /dev/rnbd/by-name/disk0
-  machine_file /etc/fstab <<<'/dev/rnbd/by-name/disk0 /mnt/disk0 ext4 _netdev,x-systemd.after=rnbd-map@disk0.service 0 0'
+  machine_file /etc/fstab <<<"/dev/rnbd/by-name/disk0 /mnt/disk0 ext4 _netdev,x-systemd.after=$(unit) 0 0"
   in_systemd systemctl daemon-reload
   in_systemd rnbd-ctl check >check.txt || (($? == 1)) || fail "check says more than a warning"
   grep '^WARNING: mount /mnt/disk0: .*; write mount /mnt/disk0$' check.txt
@@ -39,14 +39,16 @@ restarts() { # TIMES
   dmesg --clear
   for ((number = 0; number < $1; ++number)); do
     before=$(main_process)
-    in_systemd systemctl restart rnbd-map@disk0.service
+    in_systemd systemctl restart "$(unit)"
     [[ $(main_process) != "$before" ]] || fail "the process is the same"
     before=$(writes_of /dev/nbd0)
     eventually 60 writes_come_after "$before"
   done
   no_line 'nbd0: [^P]|I/O error'
 }
-main_process() { in_systemd systemctl show -P MainPID rnbd-map@disk0.service; }
+# unit: the one that map has started.
+unit() { in_systemd systemctl list-units --plain --no-legend 'rnbd-maps@*' | awk '{ print $1 }'; }
+main_process() { in_systemd systemctl show -P MainPID "$(unit)"; }
 restarts_under_load() {
   local load
   rm -f /tmp/enough wiped
@@ -67,13 +69,13 @@ stays_mounted() {
   before=$(main_process)
   in_systemd kill -9 "$before"
   eventually 60 is_another_process "$before"
-  in_systemd systemctl restart rnbd-map@disk0.service
+  in_systemd systemctl restart "$(unit)"
   in_systemd sync -f /mnt/disk0/dirty
   [[ $(mount_id) == "$mount" ]] || fail "the file system was unmounted"
   if in_systemd journalctl -b --no-pager | grep 'Unmounting.*disk0'; then fail "systemd tried to unmount it"; fi
 }
 mount_id() { in_systemd findmnt -no ID /mnt/disk0; }
-is_another_process() { [[ $(main_process) != "$1" ]] && in_systemd systemctl -q is-active rnbd-map@disk0.service; }
+is_another_process() { [[ $(main_process) != "$1" ]] && in_systemd systemctl -q is-active "$(unit)"; }
 
 # ---- Shutdowns and resets ------------------------------------------------------------------------------
 

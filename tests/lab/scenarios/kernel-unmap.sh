@@ -11,7 +11,8 @@ ctl_map() {
   modprobe nbd max_part=8
   ctl map disk0 from 127.0.0.1:1234 --name "$1" -- --connect-timeout 60s "${@:2}"
 }
-bridge_of() { cat "/run/rnbd/map/$1.pid"; }
+# The bridge of the disks of that server.
+bridge() { cat /run/rnbd/map/127.0.0.1:1234-*.pid; }
 refuses_to_unmap() { # NAME REASON
   fails ctl unmap "$1" >refusal.txt
   grep -E "$2" refusal.txt
@@ -99,10 +100,33 @@ forced() {
   ctl unmap again
 }
 nothing_happens() { :; }
-bridge_dies() { kill -9 "$(bridge_of disk0)"; }
-bridge_stops() { kill -STOP "$(bridge_of disk0)"; }
+bridge_dies() { kill -9 "$(bridge)"; }
+bridge_stops() { kill -STOP "$(bridge)"; }
 server_stops() { kill -STOP "$(</run/rnbd-server.pid)"; }
 no_bridge() { ! pgrep -x rnbd-bridge; }
+
+# A disk that shares the bridge waits while that is killed for the one that is taken, and goes on.
+forced_beside_another() {
+  local number writers=()
+  make_disk disk 512M
+  make_disk other
+  serve_disk /tmp/disk /tmp/other
+  ctl_map disk0
+  ctl map disk1 from 127.0.0.1:1234 -- --connect-timeout 60s
+  [[ $(pgrep -cx rnbd-bridge) == 1 ]] || fail "not one bridge"
+  write_block /dev/nbd1 3 A
+  bridge_stops
+  write_until_error 1 8
+  eventually 60 writers_wait 8
+  ctl unmap disk0 --force
+  for number in "${writers[@]}"; do wait "$number" || fail "a writer has not got EIO"; done
+  is_gone disk0 0
+  write_block /dev/nbd1 4 B
+  block_is /tmp/other 3 A
+  block_is /tmp/other 4 B
+  ctl unmap disk1
+  eventually 60 no_bridge
+}
 
 forced_while_mounted() {
   make_disk
@@ -193,6 +217,7 @@ it_full "a disk that is open or mounted is not unmapped, and the refusal says wh
 it_full "by force its users get EIO" on host forced nothing_happens
 it "by force its users get EIO, with a dead bridge, too" on host forced bridge_dies
 it_full "with a bridge that hangs, too" on host forced bridge_stops
+it "a disk that shares the bridge goes on when that is killed for one that is taken" on host forced_beside_another
 it_full "with a server that hangs, too" on host forced server_stops
 it_full "a file system loses nothing that was synced when its disk is taken by force" on host forced_while_mounted
 ways=(bridge_stops)
