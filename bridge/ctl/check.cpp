@@ -46,7 +46,16 @@ class Examiner {
         reports_{reports},
         inventory_{take_inventory(reports.all, kernel_devices, action.side)},
         expected_{expected},
-        mappings_{expected.mappings} {}
+        mappings_{expected.mappings} {
+    for (const CtlReport& report : reports.all) {
+      if (is_server(report)) continue;
+      served_.insert(report.program.name);
+      for (const CtlJson& disk : disks_in(report.status)) served_.insert(said_text(disk, "disk"));
+    }
+    for (const CtlJson& row : inventory_.devices) {
+      if (row["devname"].is_string()) in_kernel_.insert(said_text(row, "program"));
+    }
+  }
 
   CtlVerdict judge() {
     for (const CtlReport& report : reports_.all) examine(report);
@@ -203,13 +212,6 @@ class Examiner {
     return text + (text.empty() ? "" : ")");
   }
 
-  bool runs(const std::string& program) const {
-    return std::ranges::any_of(reports_.all, [&](const CtlReport& report) {
-      return !is_server(report) &&
-             (report.program.name == program || disk_called(report.status, program) != nullptr);
-    });
-  }
-
   void examine_device(const CtlJson& device) {
     if (device["direction"] != "import") return;
     const std::string name = said_text(device, "mapping_path"),
@@ -255,11 +257,8 @@ class Examiner {
     for (const CtlJson& disk : disks_in(report.status)) {
       const std::string name = said_text(disk, "disk"), state = said_text(disk, "state"),
                         trouble = said_text(disk, "trouble");
-      const bool is_device = std::ranges::any_of(inventory_.devices, [&](const CtlJson& row) {
-        return row["program"] == name && row["devname"].is_string();
-      });
       const bool well = state == "serving" || state == "connecting" || state == "leaving";
-      if ((is_device && state != "refused") || !is_meant({name}) || well) continue;
+      if ((in_kernel_.contains(name) && state != "refused") || !is_meant({name}) || well) continue;
       find(CtlHealth::critical, "device", name,
            state == "waiting" ? "it is tried again and again: " + trouble
                               : trouble + "; write rnbd-ctl recover " + name + " to try it again");
@@ -268,9 +267,7 @@ class Examiner {
 
   /// A disk that is to be there. One that the kernel has is a device.
   void examine_mapping(const std::string& name) {
-    const bool known = runs(name) || std::ranges::any_of(inventory_.devices, [&](const auto& row) {
-                         return row["program"] == name && row["devname"].is_string();
-                       });
+    const bool known = served_.contains(name) || in_kernel_.contains(name);
     if (known || hangs(name) || !is_meant({name})) return;
     find(CtlHealth::critical, "device", name,
          "it is mapped, but no bridge runs for it; write rnbd-ctl recover " + name);
@@ -336,10 +333,7 @@ class Examiner {
   /// nothing.
   void examine_ended(const CtlProgram& program) {
     const Kind kind = kind_of(program);
-    const bool is_disk = mappings_.contains(program.name) ||
-                         std::ranges::any_of(inventory_.devices, [&](const CtlJson& row) {
-                           return row["program"] == program.name && row["devname"].is_string();
-                         });
+    const bool is_disk = mappings_.contains(program.name) || in_kernel_.contains(program.name);
     if (is_of_other_side(kind) || is_disk || kind.mapped) return;
     if (!is_meant({program.name})) return;
     find(CtlHealth::critical, "program", program.name,
@@ -514,7 +508,9 @@ class Examiner {
   const CtlInventory inventory_;
   const CtlExpected& expected_;
   const std::map<std::string, std::string>& mappings_;
-  bool idle_ = false;  ///< a client that has nothing to do
+  std::set<std::string> served_;     ///< names of programs that are no servers, and of their disks
+  std::set<std::string> in_kernel_;  ///< names of mappings
+  bool idle_ = false;                ///< a client that has nothing to do
   std::vector<Finding> findings_;
   std::set<std::string> met_;  ///< names of the command that something has
   std::uint64_t seen_ = 0, sessions_ = 0, paths_ = 0, paths_up_ = 0, devices_ = 0, exports_ = 0;

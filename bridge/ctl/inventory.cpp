@@ -2,6 +2,7 @@
 #include "bridge/ctl/inventory.hpp"
 
 #include <algorithm>
+#include <map>
 #include <set>
 #include <utility>
 
@@ -188,13 +189,12 @@ CtlJson host_in(const CtlJson& address) {
   return address.is_string() ? CtlJson(without_port(address.get<std::string>())) : CtlJson{};
 }
 
-/// The name of the mapping whose disk of the kernel a bridge's device is, if it is one.
-std::string mapping_of(const CtlJson& device, const CtlReport& report) {
-  for (const CtlJson& disk : disks_in(report.status)) {
-    if (plain_path(said_text(disk, "device")) == plain_path(said_text(device, "device")))
-      return said_text(disk, "disk");
-  }
-  return report.program.name;
+/// The mappings whose disks of the kernel a bridge's devices are, by the names of these.
+std::map<std::string, std::string> mappings_in(const CtlJson& status) {
+  std::map<std::string, std::string> mappings;
+  for (const CtlJson& disk : disks_in(status))
+    mappings.emplace(plain_path(said_text(disk, "device")), said_text(disk, "disk"));
+  return mappings;
 }
 
 /// The disk of the kernel that a bridge's device is; null: none.
@@ -218,13 +218,14 @@ class ClientRows {
       : report_{report},
         status_{report.status},
         counted_{said_list(report.counters, "devices")},
+        mappings_{mappings_in(report.status)},
         has_counters_{report.counters.is_object()},
         kernel_devices_{kernel_devices} {}
 
   void add_to(CtlInventory& inventory) const {
     for (const CtlJson& device : said_list(status_, "devices")) {
       inventory.devices.push_back(row_of(CtlObject::device, about(device), report_));
-      inventory.devices.back()["program"] = mapping_of(device, report_);
+      inventory.devices.back()["program"] = mapping_of(device);
     }
     CtlJson& row = inventory.sessions.emplace_back(row_of(CtlObject::session, session(), report_));
     row["paths"] = CtlJson::array();
@@ -238,6 +239,12 @@ class ClientRows {
   }
 
  private:
+  /// A bridge with one disk is called as that is.
+  std::string mapping_of(const CtlJson& device) const {
+    const auto found = mappings_.find(plain_path(said_text(device, "device")));
+    return found != mappings_.end() ? found->second : report_.program.name;
+  }
+
   CtlJson names_of_disks() const {
     CtlJson names = CtlJson::array();
     for (const CtlJson& disk : disks_in(status_)) names.push_back(said_text(disk, "disk"));
@@ -250,7 +257,7 @@ class ClientRows {
 
   CtlJson about(const CtlJson& device) const {
     const CtlJson counters = with(counted_, "device", said(device, "device"));
-    const KernelDevice* const disk = disk_of(device, mapping_of(device, report_), kernel_devices_);
+    const KernelDevice* const disk = disk_of(device, mapping_of(device), kernel_devices_);
     const CtlJson name = disk != nullptr ? CtlJson(disk->device) : CtlJson{};
     // The bridge would write, but the kernel does not while another client does.
     const bool read_only = disk != nullptr && disk->read_only;
@@ -352,6 +359,7 @@ class ClientRows {
   const CtlReport& report_;
   const CtlJson& status_;
   const CtlJson& counted_;
+  const std::map<std::string, std::string> mappings_;
   bool has_counters_;
   const std::vector<KernelDevice>& kernel_devices_;
 };
