@@ -193,7 +193,8 @@ void Disks::attempt(const EntryPtr& entry) {
     }
     const std::string before = status.trouble;
     note_failure(*entry, done.error());
-    if (status.trouble == before) return;
+    // The disk has said itself that its server is missing.
+    if (recovers || status.trouble == before) return;
     told = status.trouble;
   }
   say(rtrs::LogLevel::warning, entry->status.name, told);
