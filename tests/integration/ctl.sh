@@ -991,6 +991,30 @@ together() {
 ended_all() { ! ctl list sessions program noheaders nototals | grep -F "$1"; }
 it "disks of one server share a bridge, come and go by themselves, and the last one ends it" together
 
+# at_once FUNCTION: for six disks.
+at_once() {
+  local number running=()
+  for number in {20..25}; do "$1" "$number" >"said.$number" 2>&1 & running+=("$!"); done
+  for number in "${running[@]}"; do wait "$number" || { cat said.*; fail "one of them has failed"; }; done
+}
+map_number() { limited "${ctl_command[@]}" --root "$root" map "d$1" from 10.0.0.1 as "nbd$1" --bridge bin/bridge; }
+unmap_number() { limited "${ctl_command[@]}" --root "$root" unmap "d$1"; }
+together_at_once() {
+  stand_ins
+  local key number
+  sed -i 's/^control.listen()/control.listen(20)/' bin/bridge
+  for number in {20..25}; do at_end ctl unmap "d$number" --force; done
+  at_once map_number
+  key=$(key_of d20)
+  (($(bridges) == 1)) || fail "$(bridges) bridges"
+  mapping 0 client list devices csv devname noheaders nototals
+  (($(grep -c '^nbd2[0-5]$' said) == 6)) || fail "not six disks"
+  at_once unmap_number
+  eventually 20 ended_all "$key"
+  [[ -z $(find root/run/rnbd/map.d -name '*.conf') ]] || fail "a file of a mapping is left"
+}
+it "many map and unmap at the same time: one bridge comes, and goes with the last disk" together_at_once
+
 together_by_systemd() {
   stand_ins
   mkdir -p root/run/systemd/system
