@@ -115,8 +115,10 @@ forced_beside_another() {
   ctl map disk1 from 127.0.0.1:1234 -- --connect-timeout 60s
   [[ $(pgrep -cx rnbd-bridge) == 1 ]] || fail "not one bridge"
   write_block /dev/nbd1 3 A
+  write_until_error 1 4
+  eventually 60 writes_come_after 0
   bridge_stops
-  write_until_error 1 8
+  write_until_error 5 8
   eventually 60 writers_wait 8
   ctl unmap disk0 --force
   for number in "${writers[@]}"; do wait "$number" || fail "a writer has not got EIO"; done
