@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 
@@ -34,6 +35,18 @@ constexpr std::chrono::seconds kGrace{2};
 constexpr std::size_t kOwnCalls = 1;
 constexpr std::size_t kMaxCalls = 16;  ///< at the same time
 
+/// Without huge pages. A client that sends little touches a page of it. Those of many clients lie
+/// side by side, so that a huge page would take the memory of eight.
+std::unique_ptr<std::byte[]> make_staging() {
+  constexpr std::uintptr_t kPage = 4096;
+  auto staging = std::make_unique_for_overwrite<std::byte[]>(kStaging);
+  const auto address = reinterpret_cast<std::uintptr_t>(staging.get());
+  const std::uintptr_t begin = (address + kPage - 1) / kPage * kPage;
+  const std::uintptr_t end = (address + kStaging) / kPage * kPage;
+  ::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_NOHUGEPAGE);
+  return staging;
+}
+
 }  // namespace
 
 Connection::Connection(Worker& worker, int socket, Agreement agreement, rtrs::LaneLoop& lane,
@@ -43,7 +56,7 @@ Connection::Connection(Worker& worker, int socket, Agreement agreement, rtrs::La
       stream_{socket, std::move(agreement_.tls)},
       lane_{&lane},
       log_{log},
-      staging_{std::make_unique_for_overwrite<std::byte[]>(kStaging)},
+      staging_{make_staging()},
       read_size_{kStaging},
       requests_{this, worker.buffers(), worker.pool().memory},
       commands_{agreement_, requests_},
