@@ -86,8 +86,9 @@ void Disks::put(EntryPtr entry) {
 
 bool Disks::add(const std::string& name, const std::string& exported,
                 std::shared_ptr<KernelDisk> disk) {
+  EntryPtr old;  // goes without the lock: its end may wait for the server
   const std::lock_guard lock{mutex_};
-  const EntryPtr old = find(name);
+  old = find(name);
   const bool makes_room =
       old == nullptr || (!old->busy && (old->status.state == DiskState::waiting ||
                                         old->status.state == DiskState::refused ||
@@ -303,12 +304,15 @@ void Disks::stop(Clock::time_point until) {
 
 std::vector<Disks::Left> Disks::hand_over(Clock::time_point until) {
   std::vector<EntryPtr> served;
-  for (const EntryPtr& entry : entries_) {
-    const DiskState state = entry->status.state;
-    if (entry->busy || (state != DiskState::serving && state != DiskState::lost)) continue;
-    entry->disk->begin_hand_over();
-    served.push_back(entry);
+  {
+    const std::lock_guard lock{mutex_};
+    for (const EntryPtr& entry : entries_) {
+      const DiskState state = entry->status.state;
+      const bool is_served = state == DiskState::serving || state == DiskState::lost;
+      if (!entry->busy && is_served) served.push_back(entry);
+    }
   }
+  for (const EntryPtr& entry : served) entry->disk->begin_hand_over();
   std::vector<Left> all;
   for (const EntryPtr& entry : served)
     all.push_back({entry->status.name, entry->disk->end_hand_over(until)});
