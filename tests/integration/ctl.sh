@@ -991,6 +991,52 @@ together() {
 ended_all() { ! ctl list sessions program noheaders nototals | grep -F "$1"; }
 it "disks of one server share a bridge, come and go by themselves, and the last one ends it" together
 
+# The bridge itself, where the kernel has no driver: each disk waits for that, and says so.
+without_driver() {
+  if [[ -e /sys/module/nbd ]] || modinfo nbd >/dev/null 2>&1; then skip "this machine has the driver"; fi
+  local key disk ready_read ready_write
+  start_server --export disk0=memory:1M --export disk1=memory:1M
+  mkdir -p "$root"/{run,sys/block} files
+  status_of 1 "${ctl_command[@]}" --root "$root" map disk0 from "$address" --bridge "$bridge_program"
+  says said '^rnbd-ctl: disk0: the kernel has no nbd driver: .*the log of its bridge: root/run/rnbd/map/127.0.0.1:'
+  [[ -z $(find root -name '*.conf') ]] || fail "its file is left"
+  key=$(basename "$root"/run/rnbd/map/*.log .log)
+  eventually 20 not_running "$root/run/rnbd/map/$key.pid"
+  for disk in disk0 disk1; do
+    printf 'BRIDGE="%s"\nURI="rnbd+tcp://%s/%s"\nKERNEL="nbd"\nOPTIONS=""\n' "$key" "$address" "$disk" >"files/$disk.conf"
+  done
+  sed 's/OPTIONS=""/OPTIONS="--frobnicate"/' files/disk1.conf >files/another.conf
+  sed 's/OPTIONS=""/OPTIONS="--access rx"/' files/disk1.conf >files/mistyped.conf
+  pipe ready_read ready_write
+  spawn many "${bridge_command[@]}" --disks "$key" --disk-files files --control "$PWD/control" --ready-fd "$ready_write"
+  exec {ready_write}>&-
+  await_line "$ready_read" 20 || fail "it is not ready"
+  exec {ready_read}<&-
+  says many.log "mistyped: --access: 'rx' is none of ro, rw, migration"
+  says many.log 'another: what files/another.conf says belongs to another bridge; write .rnbd-ctl unmap another., and map it anew'
+  says many.log 'ready, 0 of 4 disks, in front of rnbd.tcp://127.0.0.1:'
+  states_are 'another refused disk0 waiting disk1 waiting mistyped refused'
+  limited "${ctl_command[@]}" "$PWD/control" remove-disk disk0
+  eventually 20 states_are 'another refused disk1 waiting mistyped refused'
+  status_of 1 "${ctl_command[@]}" "$PWD/control" remove-disk disk0
+  says said "there is no disk 'disk0' here"
+  status_of 1 "${ctl_command[@]}" "$PWD/control" add-disk nothing
+  says said 'files/nothing.conf cannot be read'
+  # A file that was mended is taken.
+  cp files/disk1.conf files/mistyped.conf
+  limited "${ctl_command[@]}" "$PWD/control" add-disk mistyped
+  limited "${ctl_command[@]}" "$PWD/control" add-disk disk0
+  eventually 20 states_are 'another refused disk0 waiting disk1 waiting mistyped waiting'
+  stop many
+}
+not_running() { ! pgrep -F "$1" >/dev/null 2>&1; }
+states_are() {
+  [[ $(limited "${ctl_command[@]}" --json "$PWD/control" status | python3 -c '
+import json, sys
+print(*sorted(each["disk"] + " " + each["state"] for each in json.load(sys.stdin)["disks"]))') == "$1" ]]
+}
+it "a bridge without the kernel's driver says of each disk why it waits, and takes and gives disks" without_driver
+
 # at_once FUNCTION: for six disks.
 at_once() {
   local number running=()
