@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <cstddef>
 #include <nlohmann/json.hpp>
 #include <string_view>
 #include <thread>
@@ -67,6 +68,11 @@ struct DiskOfSettings {
 };
 
 bool is_served(const DiskStatus& disk) { return disk.state == DiskState::serving; }
+
+/// The manager passes the names of all descriptors in one variable. Linux starts no program with
+/// one of 128 KiB, so the disks beyond are connected anew, as after a crash.
+constexpr std::size_t kMostNames = 100'000;  ///< bytes
+constexpr std::size_t kStoredName = 24;      ///< of each that are not the disk's
 
 std::string count_of(const std::vector<DiskStatus>& all) {
   return std::to_string(std::ranges::count_if(all, is_served)) + " of " +
@@ -168,8 +174,11 @@ void KernelDisks::end() {
   disks_->stop(steady_clock::now() + kTimeToEnd);
   const auto until = steady_clock::now() + kDrain;
   if (!manager_keeps_descriptors()) return disks_->leave(until);
+  std::size_t names = 0;
   for (const auto& [name, kept] : disks_->hand_over(until)) {
-    const bool stored = kept && store_descriptor(std::string{kSocket} + name, kept->socket) &&
+    names += 2 * (name.size() + kStoredName);
+    const bool stored = kept && names < kMostNames &&
+                        store_descriptor(std::string{kSocket} + name, kept->socket) &&
                         store_descriptor(std::string{kState} + name, kept->state);
     tell(stored ? rtrs::LogLevel::info : rtrs::LogLevel::warning,
          name + ": it waits for the next start" + (stored ? "" : ", which has to bring a socket"));
