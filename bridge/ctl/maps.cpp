@@ -79,9 +79,16 @@ std::string process_of(const std::string& root, const FoundMapping& found) {
 
 // ---- Disks of the kernel ------------------------------------------------------------------------
 
-bool await_gone(const std::string& root, const std::string& device) {
+/// The number of a disk that goes may be another disk's at once.
+bool is_in_kernel(const std::string& root, const FoundMapping& found) {
+  if (!found.device) return false;
+  const auto now = find_kernel_device(root, found.device->device);
+  return now && now->name == found.device->name;
+}
+
+bool await_gone(const std::string& root, const FoundMapping& found) {
   const auto limit = steady_clock::now() + kTimeToDisconnect;
-  while (find_kernel_device(root, device)) {
+  while (is_in_kernel(root, found)) {
     if (steady_clock::now() >= limit) return false;
     std::this_thread::sleep_for(kLookForItsEnd);
   }
@@ -97,9 +104,10 @@ void let_udev_look(const std::string& root, const std::string& device) {
 
 /// "" or the obstacle. The bridge may work, or be dead.
 std::string take_from_kernel(const std::string& root, const FoundMapping& found) {
-  if (!found.device || !find_kernel_device(root, found.device->device)) return "";
+  if (!is_in_kernel(root, found)) return "";
   if (!root.empty()) return found.device->device + ": not a device of this machine's kernel";
-  return disconnect_kernel_device(found.device->device);
+  const std::string wrong = disconnect_kernel_device(found.device->device);
+  return is_in_kernel(root, found) ? wrong : "";
 }
 
 /// "" or the obstacle. The kernel tells the bridge that the disk is removed. One that reads nothing
@@ -150,7 +158,7 @@ std::string complaint_about_openers(const std::string& root, const FoundMapping&
 
 /// "" or the users that keep the name of a disk that was taken away by force.
 std::string warning_about_users(const std::string& root, const FoundMapping& found) {
-  if (!found.device || !find_kernel_device(root, found.device->device)) return "";
+  if (!is_in_kernel(root, found)) return "";
   const std::string users = users_of(root, found.device->device);
   if (users.empty()) return "";
   return found.device->device + " is cut off, and its users get EIO: " + users +
@@ -159,16 +167,17 @@ std::string warning_about_users(const std::string& root, const FoundMapping& fou
 
 /// While the device is open, the kernel keeps its name, without a disk behind it.
 std::string complaint_about_rest(const std::string& root, const FoundMapping& found, bool force) {
-  if (force || !found.device || await_gone(root, found.device->device)) return "";
+  if (force || await_gone(root, found)) return "";
   return found.device->device + " is still there: somebody has opened it meanwhile";
 }
 
-/// The bridge that is shared goes on for its other disks. "" or the obstacle.
+/// The bridge that is shared goes on for its other disks. It leaves in the kernel what it has not
+/// joined: a disk that it refuses, or that waits for its server. "" or the obstacle.
 std::string take_from_shared(const std::string& root, const FoundMapping& found,
                              const std::string& key, Supervisor& supervisor, bool force) {
   const DiskRemoval removal =
       remove_disk(root, key, found.name, force ? kTimeToTell : kTimeToDisconnect);
-  if (removal == DiskRemoval::done) return "";
+  if (removal == DiskRemoval::done) return take_from_kernel(root, found);
   if (!force && removal == DiskRemoval::hangs) {
     return "its bridge, " + Supervisor::unit_of(key) +
            ", does not take it away; write --force, and its users get EIO";
@@ -177,21 +186,46 @@ std::string take_from_shared(const std::string& root, const FoundMapping& found,
                                : take_from_kernel(root, found);
 }
 
+/// A bridge that was killed, or had died, is needed by the disks that have a file. "" or the
+/// obstacle.
+std::string start_for_others(const std::string& root, const std::string& key,
+                             Supervisor& supervisor) {
+  for (const bool persist : {false, true}) {
+    const auto others = mappings_of_bridge(root, key, persist);
+    if (others.empty()) continue;
+    return supervisor.runs(key) ? "" : supervisor.start(others.front());
+  }
+  return "";
+}
+
+/// After a failure: the bridge of the file serves the disk, and all others, as before. `wrong`, and
+/// what is not so.
+std::string serve_as_before(const std::string& root, const FoundMapping& found,
+                            const std::string& key, Supervisor& supervisor,
+                            const std::string& wrong) {
+  std::string trouble = start_for_others(root, key, supervisor);
+  const auto mapping = mapping_in(found);
+  if (trouble.empty() && mapping) trouble = add_disk(root, *mapping, /*again=*/false);
+  if (trouble.empty() && !mapping) trouble = mapping.error();
+  return trouble.empty() ? wrong : wrong + "; its bridge does not serve it now: " + trouble;
+}
+
 /// Ends its bridge, unless others share it, and disconnects its device. Without `force` it refuses
 /// while the device is in use. Returns "" or the obstacle.
 std::string take_away(const std::string& root, const FoundMapping& found, Supervisor& supervisor,
                       bool force) {
   const std::string process = process_of(root, found);
   std::string wrong = force ? "" : complaint_about_openers(root, found);
-  if (wrong.empty() && is_bridge_key(process)) {
+  if (!wrong.empty()) return wrong;
+  if (is_bridge_key(process)) {
     wrong = take_from_shared(root, found, process, supervisor, force);
-  } else {
-    // Requests end first: a bridge without a server waits for them.
-    if (wrong.empty() && force && root.empty())
-      wrong = take_by_force(root, found, process, supervisor);
-    if (wrong.empty()) wrong = supervisor.stop(process, force);
-    if (wrong.empty()) wrong = take_from_kernel(root, found);
+    if (wrong.empty()) wrong = complaint_about_rest(root, found, force);
+    return wrong.empty() ? "" : serve_as_before(root, found, process, supervisor, wrong);
   }
+  // Requests end first: a bridge without a server waits for them.
+  if (force && root.empty()) wrong = take_by_force(root, found, process, supervisor);
+  if (wrong.empty()) wrong = supervisor.stop(process, force);
+  if (wrong.empty()) wrong = take_from_kernel(root, found);
   return wrong.empty() ? complaint_about_rest(root, found, force) : wrong;
 }
 
@@ -332,17 +366,6 @@ std::string unmap_own(const std::string& root, const FoundMapping& found, Superv
   return wrong.empty() ? remove_mapping_files(found.files) : wrong;
 }
 
-/// A bridge that was killed, or had died, is needed by its other disks. "" or the obstacle.
-std::string start_for_others(const std::string& root, const std::string& key,
-                             Supervisor& supervisor) {
-  for (const bool persist : {false, true}) {
-    const auto others = mappings_of_bridge(root, key, persist);
-    if (others.empty()) continue;
-    return supervisor.runs(key) ? "" : supervisor.start(others.front());
-  }
-  return "";
-}
-
 /// The same for one that shares a bridge. The files go first: a bridge that starts meanwhile does
 /// without the disk.
 std::string unmap_shared(const std::string& root, const FoundMapping& found, Supervisor& supervisor,
@@ -362,7 +385,7 @@ std::string unmap_shared(const std::string& root, const FoundMapping& found, Sup
   for (const std::string& path : found.files) {
     if (mapping) write_mapping(path, file_of(*mapping));
   }
-  return wrong;
+  return serve_as_before(root, found, key, supervisor, wrong);
 }
 
 /// The file is the administrator's, so that nothing is changed in it.

@@ -73,6 +73,7 @@ bool is_served(const std::string& root, const Mapping& mapping) {
 
 std::string add_disk(const std::string& root, const Mapping& mapping, bool again) {
   const Answer known = again ? Answer{} : ask(root, mapping.bridge, "status");
+  if (known.error != 0) return known.trouble;
   if (disk_called(known.json, mapping.name) == nullptr) {
     const Answer added = ask(root, mapping.bridge, "add-disk " + mapping.name);
     if (added.json.is_null()) return added.trouble;
@@ -84,6 +85,7 @@ std::string add_disk(const std::string& root, const Mapping& mapping, bool again
     if (disk == nullptr) return "its bridge has let go of it";
     const std::string state = said_text(*disk, "state"), trouble = said_text(*disk, "trouble");
     if (state == "serving") return "";
+    if (state == "leaving") return "its bridge is taking it away";
     if (state != "connecting" && !trouble.empty()) return readable_text(trouble);
   }
 }

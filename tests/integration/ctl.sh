@@ -951,6 +951,21 @@ together() {
   says said 'broken: the server is broken'
   mapping 2 check
   says said '^CRITICAL: device broken: it is tried again and again: the server is broken$'
+  # The bridge has not joined what the kernel has of it, and forgets it; nobody here can take that away.
+  mkdir root/sys/block/nbd11
+  echo rnbd:u-broken:broken >root/sys/block/nbd11/backend
+  local force
+  for force in '' --force; do
+    # shellcheck disable=SC2086
+    mapping 1 unmap broken $force
+    says said "^rnbd-ctl: nbd11: not a device of this machine's kernel; its bridge does not serve it now: the server is broken$"
+    [[ -e root/run/rnbd/map.d/broken.conf ]] || fail "its file is gone"
+    mapping 1 check
+    says said '^WARNING: device nbd11: it recovers: the bridge of broken has not opened its device yet, the server is broken$'
+  done
+  mapping 1 remap broken --bridge bin/bridge
+  says said "^rnbd-ctl: nbd11: not a device of this machine's kernel; its bridge"
+  rm -r root/sys/block/nbd11
   mapping 0 unmap broken
   echo '30 20 43:8 / /mnt rw - ext4 /dev/nbd8 rw' >root/proc/self/mountinfo
   echo 43:8 >root/sys/block/nbd8/dev
@@ -1091,6 +1106,18 @@ together_by_systemd() {
   if grep -q 'stop' systemctl.txt; then fail "disk0 needs the bridge"; fi
   mapping 0 unmap disk0
   says systemctl.txt "^--quiet stop rnbd-maps@$key.service$"
+  # Nobody listens any more, and the disk of the kernel is none here: the others need their bridge.
+  stop served
+  for name in disk0 vol; do
+    printf 'BRIDGE="%s"\nURI="rnbd+tcp://10.0.0.1/%s"\nKERNEL="nbd"\nOPTIONS=""\n' "$key" "$name" >"root/run/rnbd/map.d/$name.conf"
+  done
+  mkdir root/sys/block/nbd7
+  echo rnbd:u:vol >root/sys/block/nbd7/backend
+  rm systemctl.txt
+  mapping 1 unmap vol --force
+  says said "^rnbd-ctl: nbd7: not a device of this machine's kernel; its bridge does not serve it now: "
+  says systemctl.txt "^--quiet start rnbd-maps@$key.service$"
+  [[ -e root/run/rnbd/map.d/vol.conf ]] || fail "its file is gone"
 }
 it "with systemd a bridge is enabled as long as a disk of it lasts, and stopped with its last one" together_by_systemd
 
