@@ -215,9 +215,12 @@ std::string serve_as_before(const std::string& root, const FoundMapping& found,
 std::string take_away(const std::string& root, const FoundMapping& found, Supervisor& supervisor,
                       bool force) {
   const std::string process = process_of(root, found);
+  const bool shared = is_bridge_key(process);
+  const auto lock = shared ? lock_bridge(root, process) : rtrs::OwnedFd{};
+  if (!lock) return lock.error();
   std::string wrong = force ? "" : complaint_about_openers(root, found);
   if (!wrong.empty()) return wrong;
-  if (is_bridge_key(process)) {
+  if (shared) {
     wrong = take_from_shared(root, found, process, supervisor, force);
     if (wrong.empty()) wrong = complaint_about_rest(root, found, force);
     return wrong.empty() ? "" : serve_as_before(root, found, process, supervisor, wrong);
@@ -256,11 +259,9 @@ std::string advice_to_keep(const FoundMapping& found, const Mapping& wanted) {
 }
 
 /// The mapping comes at each boot from now on; its bridge and its device notice nothing. "" or the
-/// obstacle; then it is as before.
+/// obstacle; then it is as before. With lock_bridge(), if it shares one.
 std::string keep(const std::string& root, const FoundMapping& found, const Mapping& mapping,
                  Supervisor& supervisor) {
-  const auto lock = lock_bridges(root);
-  if (!lock) return lock.error();
   const std::string process = bridge_of(mapping);
   std::string wrong = supervisor.enable(process);
   if (!wrong.empty()) return wrong;
@@ -293,40 +294,49 @@ std::string serve(const std::string& root, const Mapping& mapping, Supervisor& s
   return serve_too(root, mapping, supervisor, /*again=*/runs);
 }
 
-/// The same for one that shares a bridge.
+/// Writes the file of a mapping whose name is free. "" or the obstacle.
+std::string claim(const std::string& root, const Mapping& mapping, const Supervisor& supervisor,
+                  bool persist) {
+  const auto lock = lock_names(root);
+  if (!lock) return lock.error();
+  const std::string wrong = refuse_second(root, mapping, supervisor);
+  return wrong.empty()
+             ? write_mapping(path_of_mapping(root, mapping.name, persist), file_of(mapping))
+             : wrong;
+}
+
+/// The same for one that shares a bridge, of which the lock is given.
 std::string begin_shared(const std::string& root, const Mapping& mapping, Supervisor& supervisor,
-                         bool persist) {
-  const std::string path = path_of_mapping(root, mapping.name, persist);
-  std::string wrong;
-  {
-    const auto lock = lock_bridges(root);
-    if (!lock) return lock.error();
-    if (persist) wrong = supervisor.enable(mapping.bridge);
-    if (wrong.empty()) wrong = write_mapping(path, file_of(mapping));
-    // From here on nobody ends the bridge.
-    if (wrong.empty()) wrong = supervisor.start(mapping);
-  }
+                         bool persist, rtrs::OwnedFd lock) {
+  // From here on nobody ends the bridge.
+  std::string wrong = claim(root, mapping, supervisor, persist);
+  if (!wrong.empty()) return wrong;
+  if (persist) wrong = supervisor.enable(mapping.bridge);
+  if (wrong.empty()) wrong = supervisor.start(mapping);
+  lock.reset();
   if (wrong.empty()) wrong = serve_too(root, mapping, supervisor, /*again=*/false);
   if (wrong.empty()) return "";
-  const auto lock = lock_bridges(root);
-  remove_mapping_files({path});
-  remove_disk(root, mapping.bridge, mapping.name, kTimeToDisconnect);
+  const auto again = lock_bridge(root, mapping.bridge);
+  remove_mapping_files({path_of_mapping(root, mapping.name, persist)});
+  if (!has_other_disk(root, mapping))
+    remove_disk(root, mapping.bridge, mapping.name, kTimeToDisconnect);
   end_if_unused(root, mapping.bridge, supervisor, {.lasting = persist, .force = true});
   return wrong;
 }
 
 /// "" or the obstacle; then nothing is left of it.
 std::string begin(const std::string& root, const Mapping& mapping, Supervisor& supervisor,
-                  bool persist) {
-  if (!mapping.bridge.empty()) return begin_shared(root, mapping, supervisor, persist);
-  const std::string path = path_of_mapping(root, mapping.name, persist);
-  std::string wrong = persist ? supervisor.enable(mapping.name) : "";
-  if (wrong.empty()) wrong = write_mapping(path, file_of(mapping));
+                  bool persist, rtrs::OwnedFd lock) {
+  if (!mapping.bridge.empty())
+    return begin_shared(root, mapping, supervisor, persist, std::move(lock));
+  std::string wrong = claim(root, mapping, supervisor, persist);
+  if (!wrong.empty()) return wrong;
+  if (persist) wrong = supervisor.enable(mapping.name);
   if (wrong.empty()) wrong = supervisor.start(mapping);
   if (wrong.empty()) return "";
   supervisor.stop(mapping.name, /*force=*/true);
   if (persist) supervisor.disable(mapping.name);
-  remove_mapping_files({path});
+  remove_mapping_files({path_of_mapping(root, mapping.name, persist)});
   return wrong;
 }
 
@@ -368,14 +378,11 @@ std::string unmap_own(const std::string& root, const FoundMapping& found, Superv
 
 /// The same for one that shares a bridge. The files go first: a bridge that starts meanwhile does
 /// without the disk.
-std::string unmap_shared(const std::string& root, const FoundMapping& found, Supervisor& supervisor,
-                         bool force) {
+std::string unmap_shared(const std::string& root, const FoundMapping& found, const std::string& key,
+                         Supervisor& supervisor, bool force) {
   std::string wrong = force ? "" : complaint_about_openers(root, found);
   if (!wrong.empty()) return wrong;
-  const std::string key = process_of(root, found);
   const auto mapping = mapping_in(found);
-  const auto lock = lock_bridges(root);
-  if (!lock) return lock.error();
   wrong = remove_mapping_files(found.files);
   if (wrong.empty()) wrong = take_from_shared(root, found, key, supervisor, force);
   if (wrong.empty()) wrong = complaint_about_rest(root, found, force);
@@ -430,13 +437,14 @@ void end_emptied_bridges(const std::string& root, const std::vector<Remapped>& a
   for (const Remapped& one : all) keys.insert(one.mapping.bridge);
   keys.erase("");
   for (const std::string& key : keys) {
+    const auto lock = lock_bridge(root, key);
     const auto is_taken = [&](const Mapping& mapping) {
       return std::ranges::any_of(
           all, [&](const Remapped& one) { return one.mapping.name == mapping.name; });
     };
     const bool emptied = std::ranges::all_of(mappings_of_bridge(root, key, true), is_taken) &&
                          std::ranges::all_of(mappings_of_bridge(root, key, false), is_taken);
-    if (emptied) supervisor.stop(key, /*force=*/true);
+    if (lock && emptied) supervisor.stop(key, /*force=*/true);
   }
 }
 
@@ -522,7 +530,12 @@ CtlOutcome map_device(const CtlAction& action) {
   if (!patience) return {2, "", patience.error()};
   auto mapping = mapping_of(action);
   if (!mapping) return {2, "", mapping.error()};
-  if (!mapping->bridge.empty() && has_twin(action.root, *mapping)) mapping->bridge.clear();
+  auto lock = mapping->bridge.empty() ? rtrs::OwnedFd{} : lock_bridge(action.root, mapping->bridge);
+  if (!lock) return refused(lock.error());
+  if (!mapping->bridge.empty() && has_twin(action.root, *mapping)) {
+    mapping->bridge.clear();
+    lock->reset();
+  }
   const auto supervisor = choose_supervisor(action.root, action.bridge);
   const FoundMapping found = find_mapping(action.root, mapping->name);
   const bool lasts_now = action.persist && ends_with_boot(action.root, found);
@@ -531,8 +544,7 @@ CtlOutcome map_device(const CtlAction& action) {
   if (lasts_now && advice.empty()) {
     wrong = keep(action.root, found, *mapping, *supervisor);
   } else {
-    wrong = refuse_second(action.root, *mapping, *supervisor);
-    if (wrong.empty()) wrong = begin(action.root, *mapping, *supervisor, action.persist);
+    wrong = begin(action.root, *mapping, *supervisor, action.persist, *std::move(lock));
   }
   if (!wrong.empty()) return refused(wrong + advice);
   const auto line = device_line(action.root, mapping->name, *patience);
@@ -548,11 +560,21 @@ CtlOutcome map_device(const CtlAction& action) {
 
 CtlOutcome unmap_device(const CtlAction& action) {
   const auto supervisor = choose_supervisor(action.root, "");
-  const FoundMapping found = find_mapping(action.root, action.names.front());
-  if (!is_there(found, *supervisor)) return refused(nothing_named(action.names.front()));
-  std::string wrong = is_bridge_key(process_of(action.root, found))
-                          ? unmap_shared(action.root, found, *supervisor, action.force)
-                          : unmap_own(action.root, found, *supervisor, action.force);
+  const std::string& word = action.names.front();
+  FoundMapping found = find_mapping(action.root, word);
+  if (!is_there(found, *supervisor)) return refused(nothing_named(word));
+  const std::string process = process_of(action.root, found);
+  const bool shared = is_bridge_key(process);
+  const auto lock = shared ? lock_bridge(action.root, process) : rtrs::OwnedFd{};
+  if (!lock) return refused(lock.error());
+  if (shared) {
+    const std::string before = std::exchange(found, find_mapping(action.root, word)).name;
+    if (!is_there(found, *supervisor)) return refused(nothing_named(word));
+    if (found.name != before || process_of(action.root, found) != process)
+      return refused("'" + word + "' was mapped anew meanwhile; look at it, and write it again");
+  }
+  std::string wrong = shared ? unmap_shared(action.root, found, process, *supervisor, action.force)
+                             : unmap_own(action.root, found, *supervisor, action.force);
   if (!wrong.empty()) return refused(wrong);
   const std::string users = action.force ? warning_about_users(action.root, found) : "";
   if (!users.empty()) complain(users);

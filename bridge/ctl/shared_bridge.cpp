@@ -43,7 +43,22 @@ Answer ask(const std::string& root, const std::string& key, const std::string& l
   return {std::move(json), ""};
 }
 
+bool is_other(const CtlJson& disk, const Mapping& mapping) {
+  const auto uri = parse_device_uri(mapping.uri);
+  return said_text(disk, "state") == "serving" &&
+         !(uri && plain_path(said_text(disk, "device")) == plain_path(uri->device));
+}
+
 bool is_gone(int error) { return error == ENOENT || error == ECONNREFUSED; }
+
+tl::expected<rtrs::OwnedFd, std::string> lock_called(const std::string& root,
+                                                     const std::string& name) {
+  const std::string folder = folder_of_mappings(root, /*persist=*/false);
+  std::error_code error;
+  fs::create_directories(folder, error);
+  if (error) return tl::unexpected(folder + ": " + error.message());
+  return lock_file(folder + "/" + name + ".lock");
+}
 
 }  // namespace
 
@@ -71,6 +86,12 @@ bool is_served(const std::string& root, const Mapping& mapping) {
   return disk != nullptr && said_text(*disk, "state") == "serving";
 }
 
+bool has_other_disk(const std::string& root, const Mapping& mapping) {
+  const Answer answer = ask(root, mapping.bridge, "status");
+  const CtlJson* const disk = disk_called(answer.json, mapping.name);
+  return disk != nullptr && is_other(*disk, mapping);
+}
+
 std::string add_disk(const std::string& root, const Mapping& mapping, bool again) {
   const Answer known = again ? Answer{} : ask(root, mapping.bridge, "status");
   if (known.error != 0) return known.trouble;
@@ -84,6 +105,10 @@ std::string add_disk(const std::string& root, const Mapping& mapping, bool again
     const CtlJson* const disk = disk_called(answer.json, mapping.name);
     if (disk == nullptr) return "its bridge has let go of it";
     const std::string state = said_text(*disk, "state"), trouble = said_text(*disk, "trouble");
+    if (is_other(*disk, mapping)) {
+      return "its bridge serves another export under this name, " +
+             readable_text(said_text(*disk, "device"));
+    }
     if (state == "serving") return "";
     if (state == "leaving") return "its bridge is taking it away";
     if (state != "connecting" && !trouble.empty()) return readable_text(trouble);
@@ -105,12 +130,13 @@ DiskRemoval remove_disk(const std::string& root, const std::string& key, const s
   }
 }
 
-tl::expected<rtrs::OwnedFd, std::string> lock_bridges(const std::string& root) {
-  const std::string folder = folder_of_mappings(root, /*persist=*/false);
-  std::error_code error;
-  fs::create_directories(folder, error);
-  if (error) return tl::unexpected(folder + ": " + error.message());
-  return lock_files_beside(folder + "/x");
+tl::expected<rtrs::OwnedFd, std::string> lock_bridge(const std::string& root,
+                                                     const std::string& key) {
+  return lock_called(root, key);
+}
+
+tl::expected<rtrs::OwnedFd, std::string> lock_names(const std::string& root) {
+  return lock_called(root, "names");  // no key: it lacks the colon
 }
 
 std::string end_if_unused(const std::string& root, const std::string& key, Supervisor& supervisor,

@@ -27,8 +27,12 @@ std::string bridge_serving(const std::string& root, const std::string& name);
 /// True if the bridge of a mapping says so.
 bool is_served(const std::string& root, const Mapping& mapping);
 
+/// True if a bridge serves another export under the name of the mapping.
+bool has_other_disk(const std::string& root, const Mapping& mapping);
+
 /// Makes a bridge serve a mapping that has a file, and returns when it does. "" or the obstacle;
-/// then it goes on trying. With `again` it tries at once what it has tried before.
+/// then it goes on trying, unless has_other_disk(). With `again` it tries at once what it has tried
+/// before.
 std::string add_disk(const std::string& root, const Mapping& mapping, bool again);
 
 /// Makes a bridge take a disk away.
@@ -41,13 +45,21 @@ DiskRemoval remove_disk(const std::string& root, const std::string& key, const s
                         std::chrono::seconds patience);
 
 /// Keeps other commands from ending a bridge for which a file is written, or from writing one for a
-/// bridge that ends.
+/// bridge that ends. It may wait while another command starts or ends the bridge: whatever was
+/// looked at before may have changed since.
 ///
 /// Errors: a sentence of the system.
-tl::expected<rtrs::OwnedFd, std::string> lock_bridges(const std::string& root);
+tl::expected<rtrs::OwnedFd, std::string> lock_bridge(const std::string& root,
+                                                     const std::string& key);
+
+/// Keeps other commands from taking a name between the look at it and the file that takes it. Never
+/// waits long. Taken after lock_bridge().
+///
+/// Errors: a sentence of the system.
+tl::expected<rtrs::OwnedFd, std::string> lock_names(const std::string& root);
 
 /// Ends the bridge if no file names it any more. If a lasting one has gone, and no other one is
-/// there, the next boot does without it. With lock_bridges(). "" or the obstacle.
+/// there, the next boot does without it. With lock_bridge(). "" or the obstacle.
 struct BridgeEnd {
   bool lasting = false;  ///< the file that has gone
   bool force = false;
@@ -56,6 +68,7 @@ std::string end_if_unused(const std::string& root, const std::string& key, Super
                           BridgeEnd how);
 
 /// True if another mapping shares the bridge and has the same export: each of them needs a session.
+/// With lock_bridge().
 bool has_twin(const std::string& root, const Mapping& mapping);
 
 }  // namespace rnbd

@@ -58,4 +58,10 @@ tl::expected<rtrs::OwnedFd, std::string> lock_files_beside(const std::string& pa
   return lock;
 }
 
+tl::expected<rtrs::OwnedFd, std::string> lock_file(const std::string& path) {
+  rtrs::OwnedFd lock{::open(path.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600)};
+  if (!lock || ::flock(lock.get(), LOCK_EX) != 0) return tl::unexpected(system_reason(path));
+  return lock;
+}
+
 }  // namespace rnbd

@@ -26,4 +26,8 @@ tl::expected<void, std::string> write_file(const std::string& path, std::string_
 /// Errors: a sentence of the system.
 tl::expected<rtrs::OwnedFd, std::string> lock_files_beside(const std::string& path);
 
+/// The same by a file of its own, which only its owner can open: no other user can hold it up. The
+/// file stays.
+tl::expected<rtrs::OwnedFd, std::string> lock_file(const std::string& path);
+
 }  // namespace rnbd

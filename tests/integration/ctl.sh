@@ -1076,6 +1076,70 @@ together_at_once() {
 }
 it "many map and unmap at the same time: one bridge comes, and goes with the last disk" together_at_once
 
+# begin_waiting NAME WORDS...: a command that waits for the bridge with this $key.
+begin_waiting() {
+  spawn "$1" env "PATH=$PWD/bin:$PATH" "${ctl_command[@]}" --root "$root" "${@:2}"
+  eventually 20 has_open "${pid[$1]}" "$key.lock"
+}
+has_open() { find "/proc/$1/fd" -lname "*/$2" 2>/dev/null | grep -q .; }
+hold_bridge() {
+  spawn holder /usr/bin/python3 -c '
+import fcntl, signal, sys
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+lock = open(sys.argv[1])
+fcntl.flock(lock, fcntl.LOCK_EX)
+open("held", "w").close()
+signal.pause()' "$root/run/rnbd/map.d/$key.lock"
+  eventually 20 test -e held
+  rm held
+}
+# Whatever was looked at before another command ended may have changed with that.
+looks_again() {
+  stand_ins
+  local key statuses='' waiting
+  mapping 0 map disk0 from 10.0.0.1 --bridge bin/bridge
+  at_end ctl unmap disk0 --force
+  key=$(key_of disk0)
+  [[ $(stat -c %a "$root/run/rnbd/map.d/$key.lock") == 600 ]] || fail "others can hold it up"
+  hold_bridge
+  # Another server's bridge is not concerned.
+  mapping 0 map disk0 from 10.0.0.2 name elsewhere as nbd9 --bridge bin/bridge
+  at_end ctl unmap elsewhere --force
+  begin_waiting first map one from 10.0.0.1 name d as nbd8 --bridge bin/bridge
+  begin_waiting second map two from 10.0.0.1 name d as nbd10 --bridge bin/bridge
+  at_end ctl unmap d --force
+  stop holder
+  for waiting in first second; do
+    wait_end "$waiting" 60 || fail "$waiting still waits"
+    statuses+=$status
+    cat "$waiting.out" "$waiting.log"
+  done
+  [[ $statuses == 01 || $statuses == 10 ]] || fail "two disks with one name: $statuses"
+  cat first.log second.log >said
+  says said "^rnbd-ctl: something is mapped as 'd' already(, nbd(8|10))?; unmap it, or write another --name NAME$"
+  (($(cat first.out second.out | grep -c '^/dev/nbd') == 1)) || fail "two devices are told"
+  # A disk that is mounted meanwhile stays.
+  hold_bridge
+  begin_waiting first unmap disk0
+  echo '30 20 43:7 / /mnt rw - ext4 /dev/nbd7 rw' >root/proc/self/mountinfo
+  echo 43:7 >root/sys/block/nbd7/dev
+  stop holder
+  wait_end first 60 || fail "it still waits"
+  ((status == 1)) || fail "a mounted disk is cut"
+  says first.log 'nbd7 is used: mounted at /mnt'
+  [[ -e root/sys/block/nbd7 && -e root/run/rnbd/map.d/disk0.conf ]] || fail "it is gone"
+  : >root/proc/self/mountinfo
+  # A name is no other disk's than its bridge serves under it.
+  mv root/sys/block/nbd7 root/run/rnbd/map.d/disk0.conf .
+  mapping 1 map three from 10.0.0.1 name disk0 as nbd11 --bridge bin/bridge
+  says said '^rnbd-ctl: disk0: its bridge serves another export under this name, disk0 .the log'
+  mv nbd7 root/sys/block
+  mv disk0.conf root/run/rnbd/map.d
+  mapping 0 list
+  says said 'disk0 +nbd7 +open$'
+}
+it "who has waited for another command looks again: no name is taken twice, no mount is cut" looks_again
+
 together_by_systemd() {
   stand_ins
   mkdir -p root/run/systemd/system
