@@ -87,6 +87,9 @@ librtrs-dev usr/share/doc/librtrs-dev/examples/echo/client.cpp
 python3-rtrs usr/lib/python3/dist-packages/rtrs/__init__.py
 rnbdkit-doc usr/share/doc/rnbdkit-doc/protocol.md(.gz)?
 FILES
+  # What it writes for shared bridges an older bridge does not know.
+  dpkg-deb -f "$work_dir"/packages/rnbd-ctl_*.deb Breaks | tee breaks.txt
+  says breaks.txt '^rnbd-bridge \(<< [0-9]'
 }
 it "each package has its programs, units and manual pages" contents
 
