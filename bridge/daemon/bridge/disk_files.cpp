@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "bridge/daemon/bridge/disk_files.hpp"
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -77,7 +78,7 @@ tl::expected<BridgeOptions, std::string> DiskFiles::read(const std::string& name
     return tl::unexpected(path_of(name) + " does not name this bridge, " + key_);
   }
   const std::string text = session_text(*mapping);
-  if (bridge_key(*mapping) != key_ || (!session_text_.empty() && text != session_text_)) {
+  if (text.empty() || (!session_text_.empty() && text != session_text_)) {
     return tl::unexpected("what " + path_of(name) +
                           " says belongs to another bridge; write `rnbd-ctl unmap " + name +
                           "`, and map it anew");
@@ -85,15 +86,23 @@ tl::expected<BridgeOptions, std::string> DiskFiles::read(const std::string& name
   return options_of(*mapping);
 }
 
+/// The form of keys may have been another when the files were written: then they are compared among
+/// each other. A file that was changed has another key, too, so those with this key come first.
 tl::expected<BridgeOptions, std::string> DiskFiles::session() {
   std::string wrong = "no file of a disk names this bridge, " + key_;
+  std::vector<Mapping> all;
   for (const std::string& name : names()) {
-    auto options = read(name);
+    if (auto mapping = mapping_at(path_of(name))) all.push_back(*std::move(mapping));
+  }
+  std::ranges::stable_partition(
+      all, [this](const Mapping& mapping) { return bridge_key(mapping) == key_; });
+  for (const Mapping& mapping : all) {
+    auto options = read(mapping.name);
     if (!options) {
-      wrong = name + ": " + options.error();
+      wrong = mapping.name + ": " + options.error();
       continue;
     }
-    session_text_ = session_text(*mapping_at(path_of(name)));
+    session_text_ = session_text(mapping);
     options->kernel.reset();
     static_cast<DiskConfig&>(options->client) = {};
     options->client.dynamic_export = true;

@@ -101,6 +101,41 @@ TEST_CASE("disk files: a file that is wrong is an error of its disk alone") {
   CHECK(files.read("nothing").error().find("cannot be read") != std::string::npos);
 }
 
+TEST_CASE("disk files: those with a key of another form are served, if they agree") {
+  const Folders folders;
+  for (const char* name : {"disk0", "disk1"}) {
+    Mapping old = mapping_of(name, std::string{"rnbd+tcp://s/"} + name);
+    old.bridge = "s:1234-of-old";
+    folders.write("etc", old);
+  }
+  Mapping changed = mapping_of("other", "rnbd+tcp://elsewhere/disk");
+  changed.bridge = "s:1234-of-old";
+  folders.write("etc", changed);
+  Mapping own = mapping_of("own", "rnbd+tcp://s/own", {"--metrics", "9000"});
+  own.bridge = "s:1234-of-old";
+  folders.write("etc", own);
+  DiskFiles files = folders.files("s:1234-of-old");
+  const auto session = files.session();
+  REQUIRE(session.has_value());
+  CHECK(session->client.server() == "rnbd+tcp://s:1234");
+  CHECK(files.read("disk0").has_value());
+  CHECK(files.read("disk1").has_value());
+  CHECK_FALSE(files.read("other").has_value());
+  CHECK_FALSE(files.read("own").has_value());
+}
+
+TEST_CASE("disk files: a changed file does not decide about the session of the others") {
+  const Folders folders;
+  const Mapping good = mapping_of("good", "rnbd+tcp://s/good");
+  Mapping changed = mapping_of("another", "rnbd+tcp://elsewhere/disk");
+  changed.bridge = good.bridge;
+  folders.write("etc", good);
+  folders.write("etc", changed);
+  DiskFiles files = folders.files(good.bridge);
+  CHECK(files.session()->client.server() == "rnbd+tcp://s:1234");
+  CHECK(files.read("good").has_value());
+}
+
 TEST_CASE("disk files: without a file that is right there is no session, and the reason is told") {
   const Folders folders;
   CHECK(folders.files("s:1-0").session().error() == "no file of a disk names this bridge, s:1-0");
