@@ -130,6 +130,28 @@ forced_beside_another() {
   eventually 60 no_bridge
 }
 
+# not_joined [--force]: since it was started again the bridge has not joined the disk, which its server lacks.
+not_joined() {
+  make_disk
+  make_disk other
+  serve_disk /tmp/disk /tmp/other
+  ctl_map disk0
+  [[ $(ctl map disk1 from 127.0.0.1:1234 -- --connect-timeout 60s) == /dev/nbd1 ]]
+  write_block /dev/nbd1 3 A # its first opener looks for partitions, so that nothing waits below
+  kill -9 "$(bridge)"
+  stop rnbd-server
+  mv /tmp/other /tmp/hidden
+  serve_disk /tmp/disk /tmp/other
+  ctl recover disk0
+  if is_unmapped 1; then fail "the kernel has lost it"; fi
+  ctl unmap disk1 "$@"
+  is_unmapped 1 || fail "it is left in the kernel"
+  is_gone disk1 1
+  write_block /dev/nbd0 3 A
+  ctl unmap disk0
+  eventually 60 no_bridge
+}
+
 forced_while_mounted() {
   make_disk
   serve_disk
@@ -220,6 +242,8 @@ it_full "by force its users get EIO" on host forced nothing_happens
 it "by force its users get EIO, with a dead bridge, too" on host forced bridge_dies
 it_full "with a bridge that hangs, too" on host forced bridge_stops
 it "a disk that shares the bridge goes on when that is killed for one that is taken" on host forced_beside_another
+it "a disk that its bridge has not joined is taken from the kernel" on host not_joined
+it_full "by force, too" on host not_joined --force
 it_full "with a server that hangs, too" on host forced server_stops
 it_full "a file system loses nothing that was synced when its disk is taken by force" on host forced_while_mounted
 ways=(bridge_stops)
