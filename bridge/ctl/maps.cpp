@@ -376,6 +376,14 @@ std::string unmap_own(const std::string& root, const FoundMapping& found, Superv
   return wrong.empty() ? remove_mapping_files(found.files) : wrong;
 }
 
+/// Another command may have taken the name meanwhile: its file stays.
+void restore(const std::string& root, const std::vector<std::string>& paths,
+             const Mapping& mapping) {
+  const auto lock = lock_names(root);
+  if (!files_of_mapping(root, mapping.name).empty()) return;
+  for (const std::string& path : paths) write_mapping(path, file_of(mapping));
+}
+
 /// The same for one that shares a bridge. The files go first: a bridge that starts meanwhile does
 /// without the disk.
 std::string unmap_shared(const std::string& root, const FoundMapping& found, const std::string& key,
@@ -389,9 +397,7 @@ std::string unmap_shared(const std::string& root, const FoundMapping& found, con
   if (wrong.empty())
     wrong = end_if_unused(root, key, supervisor, {.lasting = lasts(root, found), .force = force});
   if (wrong.empty()) return start_for_others(root, key, supervisor);
-  for (const std::string& path : found.files) {
-    if (mapping) write_mapping(path, file_of(*mapping));
-  }
+  if (mapping) restore(root, found.files, *mapping);
   return serve_as_before(root, found, key, supervisor, wrong);
 }
 
@@ -543,6 +549,7 @@ CtlOutcome map_device(const CtlAction& action) {
   std::string wrong;
   if (lasts_now && advice.empty()) {
     wrong = keep(action.root, found, *mapping, *supervisor);
+    lock->reset();
   } else {
     wrong = begin(action.root, *mapping, *supervisor, action.persist, *std::move(lock));
   }
