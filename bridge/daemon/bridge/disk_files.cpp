@@ -94,8 +94,8 @@ tl::expected<BridgeOptions, std::string> DiskFiles::session() {
   for (const std::string& name : names()) {
     if (auto mapping = mapping_at(path_of(name))) all.push_back(*std::move(mapping));
   }
-  std::ranges::stable_partition(
-      all, [this](const Mapping& mapping) { return bridge_key(mapping) == key_; });
+  std::stable_partition(all.begin(), all.end(),
+                        [this](const Mapping& mapping) { return bridge_key(mapping) == key_; });
   for (const Mapping& mapping : all) {
     auto options = read(mapping.name);
     if (!options) {
