@@ -162,7 +162,8 @@ namespace plants {
   X(unnamed_disk, "any disk counts as the member while no record names one")                      \
   X(record_by_claim, "a claim binds a server to a group before it is in a view")                  \
   X(no_lease, "a read is answered although members may serve another client")                     \
-  X(lease_not_awaited, "a client attaches while another may read from a member it lacks")
+  X(lease_not_awaited, "a client attaches while another may read from a member it lacks")         \
+  X(old_answer_counts, "an answer from before a read shows that members serve its client")
 
 // Of bricks: rnbd-sim-brick-planted.
 #define BRICK_PLANTS(X)                                                                       \

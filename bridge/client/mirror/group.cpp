@@ -58,6 +58,8 @@ void Group::answer(const Answer& answer) {
   if (refuses && sent->order == Order::write && live())
     return refused(sent->operation, sent->member, answer.error);
   if (answer.error != 0) return lose(sent->member, true);
+  std::uint64_t& served = members_[sent->member].served_tag;
+  served = std::max(served, answer.tag);
   const auto operation = operations_.find(sent->operation);
   switch (sent->order) {
     case Order::view:

@@ -33,6 +33,7 @@ struct Operation {
   int error = 0;                     ///< positive errno
   bool turned = false;               ///< of equal: the data of one that refused are written
   std::uint64_t source_session = 0;  ///< when a pull was sent
+  std::uint64_t first_tag = 0;       ///< of the first order that is sent after it was submitted
 };
 
 /// Those of users by the users' numbers, and those that the group began for itself by numbers from
@@ -176,7 +177,8 @@ class Group {
   void write(std::uint64_t id);
   void settle(std::uint64_t id);
   bool is_claimed_anew(MemberSet members);
-  bool has_lease();
+  bool has_lease(const Operation& read);
+  MemberSet served_since(std::uint64_t tag);
   void settle_all();
   void finish(std::uint64_t id);
   void start_queued();

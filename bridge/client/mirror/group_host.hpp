@@ -54,8 +54,8 @@ struct Answer {
 
 /// The lease of reads. A member that has carried out an order served this client after the order
 /// was sent. Another client can have claimed it since, and a client that stood still does not know
-/// that. So its reads are answered while all members in step have shown within this time that they
-/// serve it.
+/// that. So its reads are answered while all members in step have shown within this time, or since
+/// the read was submitted, that they serve it.
 inline constexpr std::chrono::milliseconds kReadLease{1000};
 /// A client that goes on without a member of the newest view waits for so long after its claims.
 /// Then no other one answers reads of that member. It is longer, as clocks differ. Nothing else

@@ -14,7 +14,10 @@ bool Group::may_start(const Operation& operation) const {
 
 void Group::submit(Kind kind, std::uint64_t operation, Range range) {
   if (is_over()) return;
-  operations_[operation] = {.kind = kind, .range = range, .region = regions_.first(range)};
+  operations_[operation] = {.kind = kind,
+                            .range = range,
+                            .region = regions_.first(range),
+                            .first_tag = members_.sent().next_tag()};
   start(operation);
 }
 
@@ -253,7 +256,7 @@ void Group::settle(std::uint64_t id) {
   if (operation.step == Step::reading) {
     if (!within(operation.sent, operation.acked) || is_claimed_anew(operation.acked)) return;
     if (operation.kind != Kind::read) return write(id);
-    if (has_lease()) finish(id);
+    if (has_lease(operation)) finish(id);
     return;
   }
   if (operation.step != Step::writing) return;
@@ -272,11 +275,22 @@ bool Group::is_claimed_anew(MemberSet members) {
   return false;
 }
 
-/// Without it, another client may have written since a member was read. Those that have shown
-/// nothing for long are asked. The read waits until they answer, or are lost: in either case all
-/// that are left in step serve this client. One that is claimed anew may have served another one.
-bool Group::has_lease() {
-  const auto silent = static_cast<MemberSet>(in_step() & ~host_.leased());
+/// Members that have carried out an order with this tag or a newer one.
+MemberSet Group::served_since(std::uint64_t tag) {
+  MemberSet served = 0;
+  for (unsigned i = 0; i < options_.members; ++i)
+    if (members_[i].served_tag >= tag) served = with(served, i);
+  return served;
+}
+
+/// Without it, another client may have written before the read was submitted. An order that is sent
+/// later and carried out shows that none has, however long the answer takes. Members without a
+/// lease that have carried out none are asked. The read waits until they answer, or are lost: in
+/// either case all that are left in step serve this client. One that is claimed anew may have
+/// served another one.
+bool Group::has_lease(const Operation& read) {
+  const auto shown = static_cast<MemberSet>(host_.leased() | served_since(read.first_tag));
+  const auto silent = static_cast<MemberSet>(in_step() & ~shown);
   for (unsigned i = 0; i < options_.members; ++i) {
     if (!has(silent, i) || has(echoing_, i)) continue;
     echoing_ = with(echoing_, i);

@@ -34,6 +34,8 @@ class SentCommands {
     sent_[command.tag] = sent;
     host_.send(command);
   }
+  /// Of the order that is sent next; tags count up.
+  std::uint64_t next_tag() const { return next_tag_; }
   std::optional<SentCommand> answered(std::uint64_t tag) {
     const auto found = sent_.extract(tag);
     if (!found) return {};
@@ -108,10 +110,11 @@ class Membership {
     std::uint32_t next_copy = 0;  ///< region: behind the last one that could not be read
     MemberSet asked = 0;          ///< members that were asked for maps
     std::vector<RegionMap> inherit;
-    bool pulls = false;     ///< it can read from other members
-    bool writable = false;  ///< a copy may replace its content
-    RegionMap logged;       ///< regions that its activity log may have, while it syncs
-    RegionMap repaired;     ///< regions that it could not read, and that were rewritten
+    bool pulls = false;            ///< it can read from other members
+    bool writable = false;         ///< a copy may replace its content
+    RegionMap logged;              ///< regions that its activity log may have, while it syncs
+    RegionMap repaired;            ///< regions that it could not read, and that were rewritten
+    std::uint64_t served_tag = 0;  ///< of the newest order that it has carried out
   };
   /// The record of a member that is there, while the group attaches.
   struct Record {

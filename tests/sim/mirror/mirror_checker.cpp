@@ -2,6 +2,11 @@
 #include "tests/sim/mirror/mirror_world.hpp"
 
 namespace sim {
+namespace {
+
+constexpr unsigned kNoClient = ~0U;
+
+}  // namespace
 
 void MirrorChecker::begin(unsigned client, std::uint64_t operation, mirror::Range range,
                           std::uint64_t value) {
@@ -19,6 +24,21 @@ void MirrorChecker::begin_flush(unsigned client, std::uint64_t operation) {
       after[sector].insert(write.value);
 }
 
+void MirrorChecker::begin_read(unsigned client, std::uint64_t operation) {
+  reads_[{client, operation}].served = client == newest_;
+}
+
+/// Those of all but this client show nothing newer. They may have waited for a write of their own
+/// client, which all had before.
+void MirrorChecker::supersede_reads(unsigned client) {
+  for (auto& [id, read] : reads_) {
+    if (id.first == client)
+      read.served = true;
+    else if (read.served && read.before.empty())
+      read.before = possible_;
+  }
+}
+
 void MirrorChecker::flushed(unsigned client, std::uint64_t operation) {
   ++operations_;
   not_superseded(client);
@@ -30,6 +50,7 @@ void MirrorChecker::blackout() {
   possible_ = lasting_;
   under_way_.clear();
   flushes_.clear();
+  reads_.clear();
 }
 
 /// Changes of older clients may have happened or not; from now on that does not change any more.
@@ -44,9 +65,11 @@ void MirrorChecker::attached(unsigned client) {
       possible_[sector].insert(write->second.value);
     write = under_way_.erase(write);
   }
+  supersede_reads(client);
 }
 
 void MirrorChecker::forced(const Values& content, const Values& durable) {
+  supersede_reads(kNoClient);
   for (std::size_t sector = 0; sector < possible_.size(); ++sector) {
     possible_[sector] = {content[sector]};
     lasting_[sector] = {content[sector], durable[sector]};
@@ -69,6 +92,7 @@ void MirrorChecker::wrote(unsigned client, std::uint64_t operation) {
 }
 
 void MirrorChecker::gave_up(unsigned client, std::uint64_t operation) {
+  reads_.erase({client, operation});
   const auto write = under_way_.extract({client, operation});
   if (!write) return;
   const mirror::Range range = write.mapped().range;
@@ -76,12 +100,29 @@ void MirrorChecker::gave_up(unsigned client, std::uint64_t operation) {
     possible_[sector].insert(write.mapped().value);
 }
 
-void MirrorChecker::read(unsigned client, mirror::Range range, const Values& seen) {
+/// True if it is answered later than another client came, with a value of before.
+bool MirrorChecker::read_before(unsigned client, std::uint64_t operation, mirror::Range range,
+                                const Values& seen) {
+  const auto read = reads_.extract({client, operation});
+  if (!read || read.mapped().before.empty()) return false;
+  for (auto sector = range.begin; sector < range.end; ++sector)
+    if (!read.mapped().before[sector].contains(seen[sector - range.begin])) return false;
+  return true;
+}
+
+void MirrorChecker::read(unsigned client, std::uint64_t operation, mirror::Range range,
+                         const Values& seen) {
   ++operations_;
+  if (read_before(client, operation, range, seen)) return;
   not_superseded(client);
   for (auto sector = range.begin; sector < range.end; ++sector) {
-    at_end(sector, seen[sector - range.begin]);
-    possible_[sector] = {seen[sector - range.begin]};
+    const std::uint64_t value = seen[sector - range.begin];
+    at_end(sector, value);
+    possible_[sector] = {value};
+    // A read that is older does not show another one of those that were possible.
+    for (auto& [id, older] : reads_)
+      if (!older.before.empty() && older.before[sector].contains(value))
+        older.before[sector] = {value};
   }
 }
 

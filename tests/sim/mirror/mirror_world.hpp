@@ -38,6 +38,7 @@ class MirrorChecker {
 
   void begin(unsigned client, std::uint64_t operation, mirror::Range range, std::uint64_t value);
   void begin_flush(unsigned client, std::uint64_t operation);
+  void begin_read(unsigned client, std::uint64_t operation);
   void flushed(unsigned client, std::uint64_t operation);
   /// All members lost their power, and the clients theirs.
   void blackout();
@@ -49,7 +50,9 @@ class MirrorChecker {
   /// An operator decides for this content, whatever else there is. A blackout may leave the durable
   /// part of it.
   void forced(const Values& content, const Values& durable);
-  void read(unsigned client, mirror::Range range, const Values& seen);
+  /// One that was submitted while its client was the newest one may show what was there until the
+  /// next one came.
+  void read(unsigned client, std::uint64_t operation, mirror::Range range, const Values& seen);
   void at_end(std::uint64_t sector, std::uint64_t value) const;
   std::uint64_t operations() const { return operations_; }
   unsigned newest() const { return newest_; }
@@ -59,14 +62,21 @@ class MirrorChecker {
     mirror::Range range;
     std::uint64_t value = 0;
   };
-  void not_superseded(unsigned client) const;
-
   using Possible = std::vector<std::set<std::uint64_t>>;  ///< values, one set for each sector
+  struct Read {
+    bool served = false;  ///< its client was the newest one since it was submitted
+    Possible before;      ///< the values when the next client came; none: no other one has come
+  };
+  void not_superseded(unsigned client) const;
+  void supersede_reads(unsigned client);
+  bool read_before(unsigned client, std::uint64_t operation, mirror::Range range,
+                   const Values& seen);
 
   Possible possible_;
   Possible lasting_;  ///< after a blackout
   std::map<std::pair<unsigned, std::uint64_t>, Possible> flushes_;
   std::map<std::pair<unsigned, std::uint64_t>, Write> under_way_;
+  std::map<std::pair<unsigned, std::uint64_t>, Read> reads_;
   unsigned newest_ = 0;
   std::uint64_t operations_ = 0;
 };
