@@ -26,10 +26,10 @@ rtrs::Log with_name(const rtrs::Log& log, const ClientConfig& config) {
 
 }  // namespace
 
-MemberLink::MemberLink(ClientConfig config, rtrs::Log log, OnOpen on_open, Twin twin)
+MemberLink::MemberLink(ClientConfig config, rtrs::Log log, OnOpen on_open, Place place)
     : log_{std::move(log)},
       on_open_{std::move(on_open)},
-      twin_{std::move(twin)},
+      place_{std::move(place)},
       config_{std::make_shared<const ClientConfig>(std::move(config))},
       pause_{kLeastPause} {}
 
@@ -43,6 +43,7 @@ void MemberLink::start() {
 
 void MemberLink::renew(std::unique_ptr<OpenMember> before, Clock::duration wait) {
   const std::lock_guard lock{mutex_};
+  place_.leave();
   if (before != nullptr) ended_.push_back(std::move(before));
   if (Clock::now() - opened_ > kSteady) pause_ = kLeastPause;
   not_before_ = Clock::now() + wait;
@@ -61,7 +62,7 @@ void MemberLink::let_go(std::unique_ptr<OpenMember> before) {
   if (before != nullptr) ended_.push_back(std::move(before));
   wanted_ = false;
   used_ = false;
-  server_id_ = 0;
+  place_.leave();
   changed_.notify_all();
 }
 
@@ -76,7 +77,7 @@ void MemberLink::go_to(const rtrs::PathAddress& path) {
   not_before_ = {};
   wanted_ = true;
   used_ = false;
-  server_id_ = 0;
+  place_.leave();
   changed_.notify_all();
 }
 
@@ -100,11 +101,6 @@ void MemberLink::leave(std::unique_ptr<OpenMember> last) {
 bool MemberLink::is_used() const {
   const std::lock_guard lock{mutex_};
   return used_;
-}
-
-rtrs::ServerId MemberLink::server_id() const {
-  const std::lock_guard lock{mutex_};
-  return server_id_;
 }
 
 std::string MemberLink::trouble() const {
@@ -198,6 +194,7 @@ std::unique_ptr<OpenMember> MemberLink::connect() {
   auto member = std::make_unique<OpenMember>();
   const auto fail = [&](const std::string& why) {
     if (!interrupt()) set_trouble(why);
+    place_.leave();
     member->shared->leave();  // there may be no other attempt
     return nullptr;
   };
@@ -214,10 +211,13 @@ std::unique_ptr<OpenMember> MemberLink::connect() {
   auto session = member->shared->get(interrupt);
   if (!session) return set_used(false), fail(session.error().text);
   member->session = *session;
-  if (const std::string twin = twin_at(member->session->client().server_id()); !twin.empty())
-    return set_used(false),
-           fail("it is the same server as " + twin +
+  const auto refuse = [&](const std::string& twin) {
+    set_used(false);
+    return fail("it is the same server as " + twin +
                 ", where it would have the same copy; name each server once, by one address");
+  };
+  const std::string twin = twin_at(*member->session, ServerTable::Stage::opening);
+  if (!twin.empty()) return refuse(twin);
   OpenOptions options;
   options.geometry = config.geometry;
   set_used(true);
@@ -228,18 +228,19 @@ std::unique_ptr<OpenMember> MemberLink::connect() {
   member->device = *std::move(device);
   const std::string wrong = complaint(*member);
   if (!wrong.empty()) return fail(wrong);
+  const std::string open_twin = twin_at(*member->session, ServerTable::Stage::open);
+  if (!open_twin.empty()) return refuse(open_twin);
   member->loop = member->session->take_lane(0);
   return member;
 }
 
-/// Another member at the same server; "": there is none.
-std::string MemberLink::twin_at(rtrs::ServerId id) {
+/// Another member at the same server; "": there is none. One that is not wanted enters nothing.
+std::string MemberLink::twin_at(Session& session, ServerTable::Stage stage) {
   {
     const std::lock_guard lock{mutex_};
     if (!wanted_ || config_ != tried_) return "";
-    server_id_ = id;
   }
-  return id != 0 ? twin_(id) : "";
+  return place_.enter(session.client().server_id(), stage);
 }
 
 /// Nobody asks any more who uses a server that is not wanted.

@@ -12,6 +12,7 @@
 #include <string>
 #include <thread>
 
+#include "bridge/client/mirror/server_table.hpp"
 #include "bridge/client/remote_device.hpp"
 #include "bridge/client/shared_session.hpp"
 
@@ -34,12 +35,16 @@ struct OpenMember {
 class MemberLink {
  public:
   using OnOpen = std::function<void(std::unique_ptr<OpenMember>)>;
-  /// The name of another member at the server with this identity; "": there is none.
-  using Twin = std::function<std::string(rtrs::ServerId id)>;
+  /// See ServerTable; with the number of the member.
+  struct Place {
+    /// The name of another member at that server; "": there is none.
+    std::function<std::string(rtrs::ServerId id, ServerTable::Stage stage)> enter;
+    std::function<void()> leave;
+  };
   using Clock = std::chrono::steady_clock;
 
   /// `config`: with the paths to this member. The functions are called from the link's thread.
-  MemberLink(ClientConfig config, rtrs::Log log, OnOpen on_open, Twin twin);
+  MemberLink(ClientConfig config, rtrs::Log log, OnOpen on_open, Place place);
   /// Call leave() first, unless start() was never called.
   ~MemberLink();
   MemberLink(const MemberLink&) = delete;
@@ -60,8 +65,6 @@ class MemberLink {
   std::shared_ptr<const ClientConfig> config() const;
   /// `host:port`
   std::string server() const;
-  /// The identity of the server that it has reached last, and is to reach; 0: it has reached none.
-  rtrs::ServerId server_id() const;
   /// The reason why it is no member; "" = it is one, or was not tried yet.
   std::string trouble() const;
   /// True if another client writes to the disk, as the server has said last, or if that is being
@@ -78,14 +81,14 @@ class MemberLink {
   void run();
   std::unique_ptr<OpenMember> connect();
   std::string complaint(const OpenMember& member) const;
-  std::string twin_at(rtrs::ServerId id);
+  std::string twin_at(Session& session, ServerTable::Stage stage);
   void set_used(bool used);
   static bool is_in_vain(void* context);
   bool is_due() const;
 
   const rtrs::Log log_;
   const OnOpen on_open_;
-  const Twin twin_;
+  const Place place_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::shared_ptr<const ClientConfig> config_;  ///< guarded by mutex_, as all below
@@ -97,8 +100,7 @@ class MemberLink {
   Quiet quiet_;                                     ///< likewise
   std::vector<std::unique_ptr<OpenMember>> ended_;  ///< to be closed
   std::string trouble_;
-  bool used_ = false;  ///< see is_used()
-  rtrs::ServerId server_id_ = 0;
+  bool used_ = false;           ///< see is_used()
   std::set<std::string> told_;  ///< the troubles since it was a member
   Clock::time_point opened_{};
   rtrs::Duration pause_;

@@ -69,12 +69,13 @@ std::string keys_in_uri(const ClientConfig& config) {
 MemberLinks::MemberLinks(const ClientConfig& config, const rtrs::Log& log, const OnOpen& on_open)
     : scheme_{config.server().substr(0, config.server().find("://"))},
       device_{config.device},
-      mirror_{settings_of(config)} {
+      mirror_{settings_of(config)},
+      table_{config.servers.size()} {
   for (unsigned i = 0; i < config.servers.size(); ++i) {
     links_.push_back(std::make_unique<MemberLink>(
         config_of_member(config, i), log,
         [on_open, i](std::unique_ptr<OpenMember> open) { on_open(i, std::move(open)); },
-        [this, i](rtrs::ServerId id) { return twin_of(i, id); }));
+        place_of(i)));
   }
 }
 
@@ -99,10 +100,13 @@ void MemberLinks::complete(MirrorStatus& status) const {
   }
 }
 
-std::string MemberLinks::twin_of(unsigned member, rtrs::ServerId id) const {
-  for (unsigned i = 0; i < links_.size(); ++i)
-    if (i != member && links_[i]->server_id() == id) return server(i);
-  return "";
+MemberLink::Place MemberLinks::place_of(unsigned member) {
+  return {.enter =
+              [this, member](rtrs::ServerId id, ServerTable::Stage stage) {
+                const auto twin = table_.enter(member, id, stage);
+                return twin ? server(*twin) : std::string{};
+              },
+          .leave = [this, member] { table_.leave(member); }};
 }
 
 std::string MemberLinks::used_beside(unsigned member) const {

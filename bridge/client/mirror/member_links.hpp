@@ -43,11 +43,12 @@ class MemberLinks {
   std::string uri() const;
 
  private:
-  std::string twin_of(unsigned member, rtrs::ServerId id) const;
+  MemberLink::Place place_of(unsigned member);
 
   const std::string scheme_;
   const std::string device_;
   const MirrorConfig mirror_;
+  ServerTable table_;
   std::vector<std::unique_ptr<MemberLink>> links_;
 };
 

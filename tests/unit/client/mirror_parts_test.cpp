@@ -14,6 +14,7 @@
 #include "bridge/client/mirror/mirror_config.hpp"
 #include "bridge/client/mirror/mirror_status.hpp"
 #include "bridge/client/mirror/resync_pace.hpp"
+#include "bridge/client/mirror/server_table.hpp"
 #include "bridge/client/mirror/standing_report.hpp"
 
 using namespace rnbd::mirror;
@@ -416,4 +417,28 @@ TEST_CASE("mirror status: each member that is not used has a reason") {
   a.progress = b.progress = {Standing::waiting, 0};
   b.trouble = "";
   CHECK(why_not_used(a, status) == "is there, and its record is being read");
+}
+
+TEST_CASE("server table: of two members at one server, the one that is open there stays") {
+  using Stage = ServerTable::Stage;
+  ServerTable table{3};
+  CHECK_FALSE(table.enter(1, 77, Stage::opening));
+  CHECK_FALSE(table.enter(0, 77, Stage::opening));  // neither is open: the lower number goes on
+  CHECK(table.enter(1, 77, Stage::open) == 0U);
+  table.leave(1);
+  table.leave(0);  // it could not open its disk there, and keeps nobody out
+  CHECK_FALSE(table.enter(1, 77, Stage::opening));
+  CHECK_FALSE(table.enter(1, 77, Stage::open));
+  CHECK(table.enter(0, 77, Stage::opening) == 1U);
+  CHECK(table.enter(2, 77, Stage::opening) == 1U);
+  CHECK_FALSE(table.enter(2, 78, Stage::open));
+  CHECK_FALSE(table.enter(1, 77, Stage::open));  // again, after its session has ended
+  table.leave(1);
+  CHECK_FALSE(table.enter(0, 77, Stage::open));
+}
+
+TEST_CASE("server table: servers without an identity are not taken for one") {
+  ServerTable table{2};
+  CHECK_FALSE(table.enter(0, 0, ServerTable::Stage::open));
+  CHECK_FALSE(table.enter(1, 0, ServerTable::Stage::open));
 }
