@@ -115,6 +115,7 @@ freed() {
   says said "its record has it in step, as member 2 of 3 of the mirror group"
   status_of 0 "${ctl_command[@]}" "$PWD/control" member free disk0 --force
   [[ $(member_says '.members | length') == 0 ]] || fail "it is still a member"
+  compgen -G 'state/members/*.freed' >/dev/null || fail "nothing is left of the record"
   talk plain # any client
   talk first # any mirror
   kill_hard server

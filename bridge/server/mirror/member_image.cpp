@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <boost/crc.hpp>
+#include <cerrno>
 #include <cstring>
 
 namespace rnbd::mirror {
@@ -205,13 +206,13 @@ std::vector<std::byte> whole_image(const MemberState& state, std::uint64_t seque
   return image;
 }
 
-tl::expected<LoadedImage, std::string> load_image(wire::ConstBytes image) {
+tl::expected<LoadedImage, rtrs::Failure> load_image(wire::ConstBytes image) {
   const std::optional<Head> heads[] = {take_head(image, 0), take_head(image, 1)};
   const bool second = heads[1] && (!heads[0] || heads[1]->sequence > heads[0]->sequence);
   const std::optional<Head>& head = heads[second ? 1 : 0];
-  if (!head) return tl::unexpected(std::string{"is damaged"});
+  if (!head) return tl::unexpected(rtrs::Failure{EBADMSG, "is damaged"});
   if (!is_understood(*head))
-    return tl::unexpected(std::string{"is of another version of this server"});
+    return tl::unexpected(rtrs::Failure{EOPNOTSUPP, "is of another version of this server"});
   LoadedImage loaded{state_of(*head), head->sequence, 0};
   MemberRecord& record = loaded.state.record;
   for (unsigned map = 0; map < maps_of(loaded.state.shape); ++map) {

@@ -12,6 +12,7 @@
 
 #include "bridge/protocol/mirror_messages.hpp"
 #include "bridge/server/mirror/member.hpp"
+#include "rdma/failure.hpp"
 
 namespace rnbd::mirror {
 
@@ -60,7 +61,8 @@ struct LoadedImage {
 /// regions count as set. That is safe for regions about to be set, and for those about to be
 /// cleared.
 ///
-/// Errors: the end of a sentence: no head is whole, or the version is unknown.
-tl::expected<LoadedImage, std::string> load_image(wire::ConstBytes image);
+/// Errors: EBADMSG (no head is whole), EOPNOTSUPP (the version is unknown), with the end of a
+/// sentence.
+tl::expected<LoadedImage, rtrs::Failure> load_image(wire::ConstBytes image);
 
 }  // namespace rnbd::mirror

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "bridge/server/mirror/member_image.hpp"
+#include "rdma/failure.hpp"
 
 namespace rnbd::mirror {
 
@@ -38,21 +39,27 @@ struct FoundMember {
   std::unique_ptr<MemberFile> file;
 };
 
+/// The outcome for a record that was to be taken away.
+struct Removal {
+  bool gone = false;      ///< it is no record any more
+  std::string trouble{};  ///< why it is still there, or may be there again after a loss of power
+};
+
 /// Threads: any.
 class MemberStore {
  public:
   virtual ~MemberStore() = default;
   /// Returns none if this storage is no member. May block.
   ///
-  /// Errors: the obstacle to knowing it, or a record that is damaged.
-  virtual tl::expected<std::optional<FoundMember>, std::string> load(const wire::Uuid& storage) = 0;
+  /// Errors: EBADMSG (a record that is damaged); else the obstacle to knowing it, which may pass.
+  virtual tl::expected<std::optional<FoundMember>, rtrs::Failure> load(
+      const wire::Uuid& storage) = 0;
   /// Durable when it returns. May block.
   virtual tl::expected<std::unique_ptr<MemberFile>, std::string> create(
       const wire::Uuid& storage, const std::vector<std::byte>& image) = 0;
-  /// Takes the record away, durably. A copy of it may stay for people. May block.
-  ///
-  /// Errors: the obstacle.
-  virtual tl::expected<void, std::string> remove(const wire::Uuid& storage) = 0;
+  /// Takes the record away, durably unless there is trouble. A copy of it may stay for people. May
+  /// block.
+  virtual Removal remove(const wire::Uuid& storage) = 0;
 };
 
 }  // namespace rnbd::mirror

@@ -33,7 +33,8 @@ void Seat::load() {
   auto found = store_->load(storage_);
   const std::lock_guard lock{mutex_};
   if (!found) {
-    trouble_ = found.error();
+    trouble_ = found.error().text;
+    damaged_ = found.error().error == EBADMSG;
     taken_ = true;
     return;
   }
@@ -136,7 +137,9 @@ bool Seat::too_far(std::uint64_t term) const {
 
 rtrs::Failure Seat::misfit(const wire::MirrorClaim& claim) const {
   const std::lock_guard lock{mutex_};
-  if (!member_ && !trouble_.empty()) return {EIO, "its record as a member is damaged"};
+  if (!member_ && !trouble_.empty())
+    return {EIO, damaged_ ? "its record as a member is damaged"
+                          : "its record as a member could not be read: " + trouble_};
   if (member_ && (claim.group != about_.group || wire::shape_of(claim) != about_.shape))
     return {EEXIST, "its record says " + words_of(about_.group, about_.shape) +
                         ", and the client says " + words_of(claim.group, wire::shape_of(claim))};
@@ -180,6 +183,7 @@ void Seat::forget_unrecorded() {
 void Seat::forget() {
   file_.reset();
   trouble_.clear();
+  damaged_ = false;
   member_.reset();
   about_ = {};
   changes_ = {};
@@ -196,6 +200,10 @@ tl::expected<void, rtrs::Failure> Seat::free(bool sure) {
       return refuse(ENOENT, "it has no record as a member of a mirror");
     if (is_saving_ || served_ != 0 || !claims_.empty())
       return refuse(EBUSY, "a client of the mirror has it; end that first");
+    if (!sure && !member_ && !damaged_)
+      return refuse(EPERM, "its record could not be read (" + trouble_ +
+                               "), and may be a good one: restart the server when that has "
+                               "passed, or add --force if its mirror is not needed");
     if (!sure && member_ && has(member_->record().view.set, member_->record().number))
       return refuse(EPERM,
                     "its record has it in step, as " + words_of(about_.group, about_.shape) +
@@ -203,13 +211,13 @@ tl::expected<void, rtrs::Failure> Seat::free(bool sure) {
                         "may wait for what it has; add --force if that mirror is not needed");
     claims_.push_back({});  // no claim comes between
   }
-  const auto removed = store_->remove(storage_);
-  if (removed) {
+  const Removal removed = store_->remove(storage_);
+  if (removed.gone) {  // claims find no record, so none must be written into the file that was one
     const std::lock_guard lock{mutex_};
     forget();
   }
   end_claim();
-  if (!removed) return refuse(EIO, removed.error());
+  if (!removed.trouble.empty()) return refuse(EIO, removed.trouble);
   return {};
 }
 

@@ -55,7 +55,7 @@ class Seat final : public StorageAnnex, public std::enable_shared_from_this<Seat
   void attach(Device& device, const Services& services, rtrs::Reactor* reactor) override;
 
   /// Takes the record away, so that the storage is no member any more. `sure`: also if its own
-  /// record has it in step. Waits for the state directory.
+  /// record has it in step, or could not be read. Waits for the state directory.
   ///
   /// Errors: ENOENT (no record), EBUSY (a client has it, or claims it), EPERM (not sure), EIO.
   tl::expected<void, rtrs::Failure> free(bool sure);
@@ -166,7 +166,8 @@ class Seat final : public StorageAnnex, public std::enable_shared_from_this<Seat
   MemberState about_;         ///< except for the record, which member_ has
   std::optional<Member> member_;
   std::uint64_t session_ = 0;  ///< of the last grant
-  std::string trouble_;
+  std::string trouble_;        ///< of load(): why there is no member_, though there is a record
+  bool damaged_ = false;       ///< likewise: the record was read, and makes no sense
   std::unique_ptr<MemberFile> file_;  ///< used by one save at a time, without the lock
   std::uint64_t sequence_ = 0;        ///< of the newest head
   Changes changes_;                   ///< since the last save began

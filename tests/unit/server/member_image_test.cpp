@@ -146,7 +146,7 @@ TEST_CASE("member image: without a whole head nothing is known") {
   Image image = mirror::whole_image(after(), 2);
   image[100] ^= std::byte{1};
   REQUIRE_FALSE(mirror::load_image(image));
-  CHECK(mirror::load_image(image).error() == "is damaged");
+  CHECK(mirror::load_image(image).error().text == "is damaged");
 }
 
 }  // namespace

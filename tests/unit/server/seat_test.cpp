@@ -42,8 +42,9 @@ struct Store final : mirror::MemberStore {
     Store& store;
   };
 
-  tl::expected<std::optional<mirror::FoundMember>, std::string> load(const wire::Uuid&) override {
+  tl::expected<std::optional<mirror::FoundMember>, rtrs::Failure> load(const wire::Uuid&) override {
     if (image.empty()) return std::nullopt;
+    if (unreadable != 0) return tl::unexpected(rtrs::Failure{unreadable, "not now"});
     auto loaded = mirror::load_image(image);
     if (!loaded) return tl::unexpected(loaded.error());
     return mirror::FoundMember{*std::move(loaded), std::make_unique<File>(*this)};
@@ -56,15 +57,17 @@ struct Store final : mirror::MemberStore {
     return std::make_unique<File>(*this);
   }
 
-  tl::expected<void, std::string> remove(const wire::Uuid&) override {
-    if (fails) return tl::unexpected(std::string{"no space"});
+  mirror::Removal remove(const wire::Uuid&) override {
+    if (fails) return {.gone = false, .trouble = "no space"};
     image.clear();
-    return {};
+    return {.gone = true, .trouble = lasts ? "" : "it may come back"};
   }
 
   std::vector<std::byte> image;
   unsigned writes = 0;
+  int unreadable = 0;  ///< errno
   bool fails = false;
+  bool lasts = true;  ///< a removal is durable
 };
 
 wire::MirrorClaim claim_of(std::uint64_t term, std::uint8_t claimant = 1, std::uint8_t group = 9) {
@@ -197,6 +200,31 @@ TEST_CASE("seat: a client that leaves before the first view leaves nothing behin
   CHECK(world.seat->misfit(claim_of(6, 1, 8)).error == 0);
 }
 
+TEST_CASE("seat: a record that could not be read is taken away only if the operator is sure") {
+  World world;
+  const auto session = world.claim(5);
+  REQUIRE(world.view(session, kAll, kAll) == 0);
+  REQUIRE(world.keep() == 0);
+  world.seat->leave(session);
+  SUBCASE("by force") {
+    world.store->unreadable = EMFILE;
+    world.seat = world.start();
+    const auto misfit = world.seat->misfit(claim_of(6));
+    CHECK(misfit.error == EIO);
+    CHECK(misfit.text.find("could not be read: not now") != std::string::npos);
+    CHECK(world.seat->free(false).error().error == EPERM);
+    CHECK_FALSE(world.store->image.empty());
+    CHECK(world.seat->free(true));
+  }
+  SUBCASE("a damaged one is nothing to keep") {
+    world.store->image.resize(100);
+    world.seat = world.start();
+    CHECK(world.seat->misfit(claim_of(6)).text == "its record as a member is damaged");
+    CHECK(world.seat->free(false));
+  }
+  CHECK(world.store->image.empty());
+}
+
 TEST_CASE("seat: its record is taken away when nobody is served, and it is a new storage then") {
   World world;
   const auto free = [&](bool sure) {
@@ -215,7 +243,11 @@ TEST_CASE("seat: its record is taken away when nobody is served, and it is a new
   CHECK(free(true) == EIO);
   CHECK(world.seat->taken());
   world.store->fails = false;
-  CHECK(free(true) == 0);
+  SUBCASE("durably") { CHECK(free(true) == 0); }
+  SUBCASE("perhaps not durably") {
+    world.store->lasts = false;
+    CHECK(free(true) == EIO);
+  }
   CHECK(world.store->image.empty());
   CHECK_FALSE(world.seat->taken());
   CHECK(world.seat->misfit(claim_of(6, 1, 8)).error == 0);

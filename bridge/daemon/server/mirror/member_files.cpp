@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
 #include <filesystem>
 #include <span>
@@ -102,6 +103,15 @@ int read_all(int file, std::vector<std::byte>& bytes) {
   return 0;
 }
 
+/// 0 or an errno: EEXIST, if something has the new name.
+int rename_beside(int directory, const std::string& name, const std::string& to) {
+  if (::renameat2(directory, name.c_str(), directory, to.c_str(), RENAME_NOREPLACE) == 0) return 0;
+  if (errno != EINVAL && errno != ENOSYS) return errno;  // NFS cannot rename so
+  struct stat status {};
+  if (::fstatat(directory, to.c_str(), &status, AT_SYMLINK_NOFOLLOW) == 0) return EEXIST;
+  return ::renameat(directory, name.c_str(), directory, to.c_str()) == 0 ? 0 : errno;
+}
+
 }  // namespace
 
 tl::expected<std::shared_ptr<MemberFiles>, std::string> MemberFiles::open(
@@ -116,22 +126,22 @@ tl::expected<std::shared_ptr<MemberFiles>, std::string> MemberFiles::open(
 
 /// A record that cannot be read is no sign that there is none: taken for that, a client that is
 /// superseded would be served.
-tl::expected<std::optional<mirror::FoundMember>, std::string> MemberFiles::load(
+tl::expected<std::optional<mirror::FoundMember>, rtrs::Failure> MemberFiles::load(
     const wire::Uuid& storage) {
   const std::string name = uuid_text(storage);
-  const auto failed = [&](const std::string& why) {
-    return tl::unexpected(path_ + '/' + name + ": " + why);
+  const auto failed = [&](int error, const std::string& why) {
+    return tl::unexpected(rtrs::Failure{error, path_ + '/' + name + ": " + why});
   };
   rtrs::OwnedFd file = open_member(directory_.get(), name, O_RDWR);
   if (!file && errno == ENOENT) return std::nullopt;
-  if (!file) return failed(words_of(errno));
+  if (const int error = errno; !file) return failed(error, words_of(error));
   std::vector<std::byte> bytes;
-  if (const int error = read_all(file.get(), bytes)) return failed(std::strerror(error));
+  if (const int error = read_all(file.get(), bytes)) return failed(error, std::strerror(error));
   auto image = mirror::load_image(bytes);
   if (!image)
-    return failed(image.error() +
-                  "; if another member is in step, remove it and restart this "
-                  "server: it is brought up to date as a new member");
+    return failed(image.error().error, image.error().text +
+                                           "; if another member is in step, remove it and restart "
+                                           "this server: it is brought up to date as a new member");
   return mirror::FoundMember{std::move(*image),
                              std::make_unique<OpenMember>(std::move(file), path_ + '/' + name)};
 }
@@ -154,13 +164,20 @@ tl::expected<std::unique_ptr<mirror::MemberFile>, std::string> MemberFiles::crea
   return std::make_unique<OpenMember>(std::move(file), path_ + '/' + name);
 }
 
-tl::expected<void, std::string> MemberFiles::remove(const wire::Uuid& storage) {
+/// Each one that was taken away stays: the last one may have been the mistake.
+mirror::Removal MemberFiles::remove(const wire::Uuid& storage) {
+  constexpr unsigned kMostFreed = 1000;
   const std::string name = uuid_text(storage);
   const int directory = directory_.get();
-  if (::renameat(directory, name.c_str(), directory, (name + ".freed").c_str()) == 0 &&
-      ::fsync(directory) == 0)
-    return {};
-  return tl::unexpected(path_ + '/' + name + ": " + std::strerror(errno));
+  int error = EEXIST;
+  for (unsigned i = 0; error == EEXIST && i < kMostFreed; ++i)
+    error = rename_beside(directory, name, name + ".freed" + (i == 0 ? "" : std::to_string(i)));
+  const std::string path = path_ + '/' + name + ": ";
+  if (error != 0) return {.gone = false, .trouble = path + std::strerror(error)};
+  if (::fsync(directory) == 0) return {.gone = true};
+  return {.gone = true,
+          .trouble = path + "it was taken away, and may be there again after a loss of power: " +
+                     std::strerror(errno)};
 }
 
 }  // namespace rnbd

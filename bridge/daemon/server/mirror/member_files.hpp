@@ -20,12 +20,12 @@ class MemberFiles final : public mirror::MemberStore {
   /// Errors: the mistake in it.
   static tl::expected<std::shared_ptr<MemberFiles>, std::string> open(const std::string& directory);
 
-  tl::expected<std::optional<mirror::FoundMember>, std::string> load(
+  tl::expected<std::optional<mirror::FoundMember>, rtrs::Failure> load(
       const wire::Uuid& storage) override;
   tl::expected<std::unique_ptr<mirror::MemberFile>, std::string> create(
       const wire::Uuid& storage, const std::vector<std::byte>& image) override;
-  /// It stays as NAME.freed.
-  tl::expected<void, std::string> remove(const wire::Uuid& storage) override;
+  /// It stays as NAME.freed, or with a number behind that.
+  mirror::Removal remove(const wire::Uuid& storage) override;
 
  private:
   MemberFiles(rtrs::OwnedFd directory, std::string path)

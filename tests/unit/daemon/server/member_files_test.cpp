@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "bridge/daemon/server/mirror/member_files.hpp"
+
+#include <doctest/doctest.h>
+#include <stdlib.h>
+
+#include <cerrno>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <string>
+
+#include "bridge/protocol/uuid.hpp"
+
+namespace rnbd::member_files_test {
+namespace {
+
+constexpr wire::Uuid kStorage{1};
+
+struct State {
+  State() {
+    std::string name = (std::filesystem::temp_directory_path() / "rnbd-members-XXXXXX").string();
+    REQUIRE(::mkdtemp(name.data()) != nullptr);
+    root = name;
+    record = root / uuid_text(kStorage);
+    files = *MemberFiles::open(root);
+  }
+  ~State() { std::filesystem::remove_all(root); }
+  State(const State&) = delete;
+  State& operator=(const State&) = delete;
+
+  std::filesystem::path root;
+  std::filesystem::path record;
+  std::shared_ptr<MemberFiles> files;
+};
+
+std::string text_of(const std::filesystem::path& path) {
+  std::ifstream file{path};
+  return {std::istreambuf_iterator<char>{file}, {}};
+}
+
+TEST_CASE("member files: a record that is taken away replaces no older one") {
+  const State state;
+  for (const char* text : {"one", "two", "three"}) {
+    std::ofstream{state.record} << text;
+    const auto removed = state.files->remove(kStorage);
+    CHECK(removed.gone);
+    CHECK(removed.trouble.empty());
+  }
+  const std::string freed = state.record.string() + ".freed";
+  CHECK(text_of(freed) == "one");
+  CHECK(text_of(freed + "1") == "two");
+  CHECK(text_of(freed + "2") == "three");
+  CHECK_FALSE(state.files->remove(kStorage).gone);
+}
+
+TEST_CASE("member files: a record that is damaged is told from one that cannot be read") {
+  const State state;
+  CHECK_FALSE(state.files->load(kStorage)->has_value());
+  std::ofstream{state.record} << "no record";
+  CHECK(state.files->load(kStorage).error().error == EBADMSG);
+  std::filesystem::remove(state.record);
+  std::filesystem::create_directory(state.record);
+  CHECK(state.files->load(kStorage).error().error != EBADMSG);
+}
+
+}  // namespace
+}  // namespace rnbd::member_files_test
