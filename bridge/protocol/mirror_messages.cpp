@@ -137,7 +137,7 @@ Result<mirror::Claimed> decode_claimed(ConstBytes bytes) {
     return tl::unexpected(DecodeError::bad_count);
   const auto view = decode_view(message->view, message->members);
   const auto confirmed = decode_view(message->confirmed, message->members);
-  constexpr unsigned kKnown = kMirrorLostPower | kMirrorRefused | kMirrorPulls;
+  constexpr unsigned kKnown = kMirrorLostPower | kMirrorNew | kMirrorRefused | kMirrorPulls;
   if (!view || !confirmed || (message->flags & ~kKnown) != 0)
     return tl::unexpected(DecodeError::bad_value);
   mirror::Claimed answer;

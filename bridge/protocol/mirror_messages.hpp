@@ -71,6 +71,7 @@ static_assert(offsetof(MirrorClaim, member) == 48 && offsetof(MirrorClaim, size)
 
 enum MirrorFlag : std::uint8_t {
   kMirrorLostPower = 1,  ///< since its view; or it has never been in one
+  kMirrorNew = 2,        ///< never in a view; only older servers say so, and the view tells it
   kMirrorRefused = 4,    ///< a client of `promised` has it, or another session of this one
   kMirrorPulls = 8,      ///< it carries PULLs out
 };

@@ -115,6 +115,9 @@ TEST_CASE("mirror messages: an answer to a claim survives, and impossible ones a
   REQUIRE(again->pedigree.size() == 3);
   CHECK(again->pedigree[1].disk == 12);
   CHECK(again->pedigree[1].age == mirror::Age{{7, 2}, 1});
+  message.flags |= 2;  // as older servers do
+  REQUIRE(decode_claimed(rtrs::wire::bytes_of(message)));
+  CHECK(decode_claimed(rtrs::wire::bytes_of(message))->lost_power);
   message.flags = 16;
   CHECK(decode_claimed(rtrs::wire::bytes_of(message)).error() == DecodeError::bad_value);
   message = encode_claimed(answer, 3, 3);
