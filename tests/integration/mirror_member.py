@@ -231,6 +231,9 @@ def plain(port):
     member = Member(port, b"client")
     expect(member.claim(7)["promised"], 7, "a claim with it")
     expect(Member(port, b"thief", unclaimed=True).claim(8), errno.EPERM, "one of another's member")
+    thief = Member(port, b"thief", mode=MIGRATION)
+    expect(thief.claim(8), errno.EPERM, "one that may write, too")
+    expect(member.claim(9)["promised"], 9, "a claim of the client that is served, beside it")
     expect(member.write(0, b"m"), 0, "a write of the client that is served")
 
 

@@ -127,9 +127,11 @@ void MemberMessages::turn(const ClaimingPtr& claiming) {
   mirror::Seat& seat = *claiming->seat;
   const Device* const device = session_.devices.usable(claiming->claim.device_id);
   if (device == nullptr) return end(claiming, ENOTCONN, false);
-  // Only the one that excludes all others may take the disk from a client that has gone.
+  // Only the one that excludes all others may take the disk from a client that has gone. The one
+  // that is served takes it from nobody.
   const bool writes = device->lease.writable();
-  if (!writes || device->lease.storage()->writers()->count() > 1) {
+  const bool served = seat.serves(claiming->session);
+  if (!writes || (!served && device->lease.storage()->writers()->count() > 1)) {
     session_.log.refusal(device->name,
                          "refused a claim of " + in_quotes(device->name) +
                              (writes ? ": another session has it open for writing; end that first"
@@ -142,7 +144,7 @@ void MemberMessages::turn(const ClaimingPtr& claiming) {
     return end(claiming, misfit.error, false);
   }
   if (seat.refuses(claiming->claim, claiming->session)) return end(claiming, 0, true);
-  if (seat.serves(claiming->session)) return grant(claiming);
+  if (served) return grant(claiming);
   seat.fence();
   if (session_.services.sessions == nullptr) return grant(claiming);
   session_.services.sessions->drain(reactor(), device->lease.storage()->writers(), device,
