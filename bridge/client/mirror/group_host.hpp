@@ -61,6 +61,7 @@ inline constexpr std::chrono::milliseconds kReadLease{1000};
 /// Then no other one answers reads of that member. It is longer, as clocks differ. Nothing else
 /// lasts long enough: a server forgets a client without a path as soon as another one comes.
 inline constexpr std::chrono::milliseconds kReadLeaseEnd{1250};
+static_assert(kReadLease < kReadLeaseEnd);
 
 /// The surroundings of a group. None of these calls back.
 class GroupHost {
