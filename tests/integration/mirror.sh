@@ -1077,20 +1077,24 @@ often_forced() {
   eventually 120 all_in_step
   stop nbdkit 10
   limited /usr/bin/python3 -B "$source_dir/tests/integration/mirror_member.py" "${member_port[a]}" forced
-  face_of_mirror "control=$PWD/control"
-  nbdsh <<<'h.pwrite(b"y" * 65536, 0, nbd.CMD_FLAG_FUA)'
-  eventually 30 is_far_behind
+  face_of_mirror "control=$PWD/control" connect-timeout=60s
+  spawn user nbdinfo "$uri"
+  eventually 30 is_doubted
+  stop nbdkit 10
+  wait_end user 20 || fail "the user still waits"
   eventually 30 free_member b
   stop b
   truncate -s 0 b.img
   truncate -s "$disk_size" b.img
   start_member b
+  face_of_mirror "control=$PWD/control"
+  nbdsh <<<'h.pwrite(b"y" * 65536, 0, nbd.CMD_FLAG_FUA)'
   eventually 120 all_in_step
   copies_are_same a b
 }
-is_far_behind() { [[ $(mirror_says .members[1].trouble) == *"member free"* ]]; }
+is_doubted() { [[ $(mirror_says .members[0].trouble) == *"before a second server knows"* ]]; }
 free_member() { "${ctl_command[@]}" "$PWD/control-$1" member free disk0 --force; }
-it_plugin "a client attaches after hundreds of forced decisions, and a server that missed them says so" \
+it_plugin "hundreds of forced decisions that one of two servers has missed are told, and followed later" \
   often_forced
 
 # A client is cut off from b, an operator forces b elsewhere, and the two meet again.

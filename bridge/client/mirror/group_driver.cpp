@@ -27,6 +27,7 @@ GroupDriver::GroupDriver(const ClientConfig& config, const Surroundings& surroun
       links_{surroundings.links},
       state_{surroundings.state},
       members_(config.servers.size()),
+      told_{config.servers.size()},
       report_{config.device, std::move(log), members_.size()},
       calls_{answers_,
              [this](auto operation, bool by_force) { return withdraw(operation, by_force); }},
@@ -106,6 +107,7 @@ void GroupDriver::settle() {
     if (superseded_) return end_for_good();
     const News news = std::exchange(news_, News::none);
     if (news == News::over) begin_anew();
+    if (news == News::doubted) begin_without_doubt();
     if (news == News::attached) go_live();
     for (Member& member : members_) member.session.flush();
   } while (collect() || news_ != News::none);

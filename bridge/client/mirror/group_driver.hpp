@@ -22,6 +22,7 @@
 #include "bridge/client/mirror/mirror_status.hpp"
 #include "bridge/client/mirror/resync_pace.hpp"
 #include "bridge/client/mirror/standing_report.hpp"
+#include "bridge/client/mirror/told_terms.hpp"
 
 namespace rnbd::mirror {
 
@@ -39,6 +40,7 @@ class OwnTerms {
     in_force_ = std::max(in_force_, term);
     std::erase_if(proposed_, [this](std::uint64_t earlier) { return earlier <= in_force_; });
   }
+  std::uint64_t in_force() const { return in_force_; }
   /// True if another client's users may have been served since this one's were. Views from before
   /// this client's first one are no reason.
   bool superseded_by(std::uint64_t term) const {
@@ -103,8 +105,14 @@ class GroupDriver final : private GroupHost {
     DiskFailures disk_failures;
     ResyncPace pace;
   };
-  /// The newest event of the group that settle() must handle. `over` makes earlier ones void.
-  enum class News : std::uint8_t { none, attached, over };
+  /// The newest event of the group that settle() must handle. `over` and `doubted` make earlier
+  /// ones void.
+  enum class News : std::uint8_t {
+    none,
+    attached,
+    over,
+    doubted,  ///< while it attaches: its term shuts a member out, and may come from damage
+  };
 
   // GroupHost, called by the group.
   void send(const Command& command) override;
@@ -124,6 +132,8 @@ class GroupDriver final : private GroupHost {
   // Commands on their way.
   void finished(TaskPtr task);
   void claimed(unsigned member, const Claimed& answer);
+  void judge(unsigned member, Answer& answer);
+  void shut_out(unsigned member);
   void tell_of_disk(unsigned member);
   bool withdraw(std::uint64_t operation, bool by_force);
 
@@ -148,6 +158,7 @@ class GroupDriver final : private GroupHost {
   void check_links(Clock::time_point now);
   void choose_nearest();
   void begin_anew();
+  void begin_without_doubt();
   void end_for_good();
 
   const ClientConfig& config_;
@@ -161,6 +172,7 @@ class GroupDriver final : private GroupHost {
   GroupShape shape_;
   News news_ = News::none;
   OwnTerms own_terms_;
+  ToldTerms told_;
   bool was_live_ = false;          ///< an earlier group
   bool superseded_ = false;        ///< another client has taken the mirror over
   bool forced_elsewhere_ = false;  ///< an operator had it do so

@@ -73,6 +73,7 @@ void GroupDriver::finished(TaskPtr task) {
     }
     if (task->message && !task->message->complaint().empty())
       member.link->set_trouble(task->message->complaint());
+    if (task->order == Order::claim) judge(task->member, answer);
     if (task->order == Order::claim && answer.error == 0) claimed(task->member, answer.claimed);
     if (answer.error == 0) member.shown = std::max(member.shown, task->began);
     if (answer.error != 0 && answer.error != ESTALE)
@@ -85,6 +86,37 @@ void GroupDriver::finished(TaskPtr task) {
     if (task->order == Order::claim && answer.error == 0) tell_of_disk(task->member);
   }
   tasks_.give_back(std::move(task));
+}
+
+/// One record must not raise the term so far that others are shut out.
+void GroupDriver::judge(unsigned number, Answer& answer) {
+  if (answer.error == ERANGE) return shut_out(number);
+  const std::uint64_t term = answer.claimed.view.id.term;
+  const bool told = answer.error == 0 || (answer.error == ESTALE && term != 0);
+  if (!told) return;
+  told_.tell(number, term);
+  const std::uint64_t promised = answer.claimed.promised;
+  const unsigned other = told_.against(number, promised);
+  const bool was_served = group_->live() || own_terms_.in_force() != 0;
+  const std::uint64_t known =
+      was_served ? std::max(group_->term(), own_terms_.in_force()) : std::uint64_t{0};
+  if (other == kMaxMembers || is_near(promised, known)) return;
+  answer.error = EPROTO;
+  members_[number].link->set_trouble(
+      words_of_doubt(promised, links_.server(other), told_.of(other)));
+}
+
+/// It has refused the term as too far ahead.
+void GroupDriver::shut_out(unsigned number) {
+  const std::uint64_t term = group_->term();
+  const std::uint64_t own = told_.of(number);
+  if (!told_.fell_behind(number, term)) return;
+  const MemberSet knowing = told_.near(term);
+  std::string others;
+  for (unsigned i = 0; i < members_.size(); ++i)
+    if (has(knowing, i)) others += (others.empty() ? "" : " and ") + links_.server(i);
+  members_[number].link->set_trouble(words_of_shut_out(own, term, others, size(knowing) > 1));
+  if (!group_->live() && size(knowing) < 2) news_ = News::doubted;
 }
 
 void GroupDriver::claimed(unsigned number, const Claimed& answer) {

@@ -214,6 +214,14 @@ void GroupDriver::begin_anew() {
               "too few members are left; requests wait until there are enough");
 }
 
+/// Nothing was served yet. The next group begins with a low term, and does not follow the record
+/// that the high one came from.
+void GroupDriver::begin_without_doubt() {
+  for (unsigned i = 0; i < members_.size(); ++i) drop(i);
+  group_.reset();
+  copies_.clear();
+}
+
 /// Another client has written: the users' knowledge of the disk is no longer true.
 void GroupDriver::end_for_good() {
   for (Member& member : members_) member.link->leave(member.session.end());

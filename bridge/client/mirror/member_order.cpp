@@ -37,10 +37,6 @@ std::string why_refused(int error) {
       return "its export is read-only, which no member of a mirror can be; export it for writing";
     case EIO:
       return "its record as a member is damaged or cannot be written, as its log says";
-    case ERANGE:
-      return "it knows nothing of hundreds of decisions that operators have forced since it was "
-             "last in step, so the others have all that is needed: take its record away there "
-             "(`rnbd-ctl SERVER member free`), and it gets a full copy";
     case EINVAL:
       return "its disk is smaller than that of the mirror; give all the same size";
     default:
@@ -248,13 +244,15 @@ void MemberOrder::claimed(rtrs::ClientLane& lane, int error) {
   auto claimed = wire::decode_claimed(data_);
   if (!response || !claimed) return fail("its answer to a CLAIM makes no sense");
   // The view is that of its newest forced decision. A client that has just begun knows of none.
-  if (!is_near(claimed->promised, std::max(command_.term, claimed->view.id.term)))
+  if (claimed->promised >= kFirstTermsEnd ||
+      !is_near(claimed->promised, std::max(command_.term, claimed->view.id.term)))
     return fail(
         "it has promised a term that is out of reach, as if operators had forced hundreds of "
         "decisions that its record knows nothing of; that is damaged, or another program has "
         "claimed it");
   if ((response->flags & wire::kMirrorRefused) != 0) {
     answer_.claimed.promised = claimed->promised;
+    answer_.claimed.view = claimed->view;
     return finish(ESTALE);
   }
   if (auto wrong = judge(*response); !wrong.empty()) return fail(std::move(wrong));

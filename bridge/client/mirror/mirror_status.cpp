@@ -89,6 +89,30 @@ std::string words_of_hanging(const std::string& server) {
          server + "` goes on without it";
 }
 
+std::string words_of_doubt(std::uint64_t promised, const std::string& other,
+                           std::uint64_t its_term) {
+  return "its record has promised term " + std::to_string(promised) + ", and that of " + other +
+         " has term " + std::to_string(its_term) +
+         ": hundreds of decisions that operators have forced lie between them, or one of the two "
+         "is damaged; it is not used before a second server knows of them";
+}
+
+std::string words_of_shut_out(std::uint64_t own, std::uint64_t term, const std::string& others,
+                              bool several) {
+  const std::string own_term =
+      own != 0 ? "its record has term " + std::to_string(own) : "its log says which term it has";
+  const std::string terms = own_term + ", and the mirror has term " + std::to_string(term) +
+                            (others.empty() ? std::string{} : ", by the record of " + others);
+  if (!several)
+    return terms +
+           ": hundreds of decisions that operators have forced lie between them, or one of the "
+           "records is damaged; no second server knows of them";
+  return terms +
+         ": it knows nothing of hundreds of decisions that operators have forced since it was last "
+         "in step, so the others have all that is needed: take its record away there (`rnbd-ctl "
+         "SERVER member free`), and it gets a full copy";
+}
+
 std::string words_of_failing(const std::string& server, int error, std::chrono::minutes wait) {
   return "its disk fails again and again, the last time with: " +
          std::generic_category().message(error) + "; it is tried again after " +

@@ -49,6 +49,15 @@ std::string words_of_hanging(const std::string& server);
 /// tried again after `wait`.
 std::string words_of_failing(const std::string& server, int error, std::chrono::minutes wait);
 
+/// A member's record has promised this term, and what another server knows is hundreds of forced
+/// decisions behind it.
+std::string words_of_doubt(std::uint64_t promised, const std::string& other,
+                           std::uint64_t its_term);
+/// A member has refused `term` as too far ahead of its own one (0: not known). `others`: the
+/// servers with records near that term; if there are `several`, they have all that is needed.
+std::string words_of_shut_out(std::uint64_t own, std::uint64_t term, const std::string& others,
+                              bool several);
+
 /// Why a member is not used, in one sentence for people, from all that is known of it; "" = it is
 /// in step, or brought up to date.
 std::string why_not_used(const MemberStatus& member, const MirrorStatus& status);

@@ -16,6 +16,7 @@
 #include "bridge/client/mirror/resync_pace.hpp"
 #include "bridge/client/mirror/server_table.hpp"
 #include "bridge/client/mirror/standing_report.hpp"
+#include "bridge/client/mirror/told_terms.hpp"
 
 using namespace rnbd::mirror;
 
@@ -441,4 +442,44 @@ TEST_CASE("server table: servers without an identity are not taken for one") {
   ServerTable table{2};
   CHECK_FALSE(table.enter(0, 0, ServerTable::Stage::open));
   CHECK_FALSE(table.enter(1, 0, ServerTable::Stage::open));
+}
+
+TEST_CASE("told terms: a record that is far ahead of another one needs a second one beside it") {
+  constexpr std::uint64_t kFar = std::uint64_t{600} << 32;
+  ToldTerms told{3};
+  CHECK(told.against(0, kFar) == kMaxMembers);  // nobody has said anything else
+  told.tell(0, kFar);
+  told.tell(1, 0);  // a new disk knows nothing
+  CHECK(told.against(0, kFar) == kMaxMembers);
+  told.tell(1, 5);
+  CHECK(told.against(0, kFar) == 1);
+  CHECK(told.against(1, 5) == kMaxMembers);
+  CHECK(told.near(kFar) == bit(0));
+  told.tell(2, kFar + 3);
+  CHECK(told.against(0, kFar) == kMaxMembers);
+  CHECK(told.against(2, kFar + 3) == kMaxMembers);
+  CHECK(told.near(kFar) == (bit(0) | bit(2)));
+}
+
+TEST_CASE("told terms: a member that refuses a term as too far ahead speaks against it") {
+  constexpr std::uint64_t kFar = std::uint64_t{600} << 32;
+  ToldTerms told{2};
+  told.tell(0, kFar);
+  CHECK(told.fell_behind(1, kFar + 1));
+  CHECK(told.against(0, kFar) == 1);
+  told.tell(1, 0);  // its record was taken away
+  CHECK(told.against(0, kFar) == kMaxMembers);
+  CHECK_FALSE(told.fell_behind(1, kFar + 1));
+  CHECK(told.against(0, kFar) == kMaxMembers);
+}
+
+TEST_CASE("mirror status: a record is given up on the word of two servers only") {
+  const std::string one = words_of_shut_out(5, 7000, "a:1", false);
+  CHECK(one.find("has term 5") != std::string::npos);
+  CHECK(one.find("term 7000, by the record of a:1") != std::string::npos);
+  CHECK(one.find("member free") == std::string::npos);
+  CHECK(words_of_shut_out(5, 7000, "a:1 and b:1", true).find("member free") != std::string::npos);
+  const std::string doubt = words_of_doubt(7000, "b:1", 5);
+  CHECK(doubt.find("7000") != std::string::npos);
+  CHECK(doubt.find("b:1 has term 5") != std::string::npos);
 }
