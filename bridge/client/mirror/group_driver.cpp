@@ -27,8 +27,8 @@ GroupDriver::GroupDriver(const ClientConfig& config, const Surroundings& surroun
       links_{surroundings.links},
       state_{surroundings.state},
       members_(config.servers.size()),
-      told_{config.servers.size()},
       report_{config.device, std::move(log), members_.size()},
+      told_{config.servers.size()},
       calls_{answers_,
              [this](auto operation, bool by_force) { return withdraw(operation, by_force); }},
       copies_{settings_of(config).resync_rate} {
