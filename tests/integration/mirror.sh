@@ -1097,6 +1097,27 @@ free_member() { "${ctl_command[@]}" "$PWD/control-$1" member free disk0 --force;
 it_plugin "hundreds of forced decisions that one of two servers has missed are told, and followed later" \
   often_forced
 
+# The record of c is damaged, or a program has made it. Which server answers first is a matter of luck.
+far_record() {
+  local group="group=11111111-2222-3333-4444-555555555555"
+  start_members a b c
+  mirror+="?$group"
+  face_of_mirror "control=$PWD/control"
+  nbdsh <<<'h.pwrite(b"x" * 65536, 0, nbd.CMD_FLAG_FUA)'
+  eventually 120 all_in_step
+  stop nbdkit 10
+  limited /usr/bin/python3 -B "$source_dir/tests/integration/mirror_member.py" "${member_port[c]}" \
+    forced_of_three
+  face_of_mirror "control=$PWD/control"
+  nbdsh <<<'assert h.pread(65536, 0) == b"x" * 65536'
+  nbdsh <<<'h.pwrite(b"y" * 65536, 0, nbd.CMD_FLAG_FUA)'
+  eventually 30 third_is_doubted
+  [[ $(mirror_says '[.members[].state] | @csv') == '"in step","in step",'* ]] || fail "the others are not used"
+  ! mirror_says '.members[].trouble' | grep "member free" || fail "a record is given up"
+}
+third_is_doubted() { [[ $(mirror_says .members[2].trouble) == *"before a second server knows"* ]]; }
+it_plugin "a record that is far ahead of two others keeps nobody out" far_record
+
 # A client is cut off from b, an operator forces b elsewhere, and the two meet again.
 forced_beside() {
   local a b

@@ -295,22 +295,28 @@ def disks(port):
            "how far the others have come")
 
 
-def forced(port):
-    """Operators have had a mirror of two go on with its first member, 600 times."""
+def forced(port, number=0, members=2):
+    """Operators have had a mirror go on with this member, 600 times."""
     group = bytes.fromhex("11111111222233334444555555555555")
     for term in (200 << 32) + 1, (400 << 32) + 1, (600 << 32) + 1:
         member = Member(port, b"client %d" % term)
-        claimed = member.claim(term, 0, 2, group, 16 << 20)
+        claimed = member.claim(term, number, members, group, 16 << 20)
         view = claimed["term"], claimed["seq"], claimed["set"]
-        disks = member.disk, claimed["pedigree"][1][0]
-        expect(member.view(term, 1, 0b01, view, disks=disks), 0, f"a view of term {term:#x}")
+        disks = [holder[0] for holder in claimed["pedigree"][:members]]
+        disks[number] = member.disk
+        expect(member.view(term, 1, 1 << number, view, disks=disks), 0, f"a view of term {term:#x}")
         member.session.close()
+
+
+def forced_of_three(port):
+    forced(port, 2, 3)
 
 
 def main():
     steps = {"first": first, "held": held, "again": again, "any": any_head, "damaged": damaged,
              "refused": refused, "silent": silent, "plain": plain, "terms": terms,
-             "older": older, "disks": disks, "forced": forced}
+             "older": older, "disks": disks, "forced": forced,
+             "forced_of_three": forced_of_three}
     steps[sys.argv[2]](int(sys.argv[1]))
 
 
