@@ -14,6 +14,11 @@ namespace rtrs {
 /// connections that are made. A small limit keeps a quarter.
 inline constexpr rlim_t kReservedDescriptors = 64;
 
+/// The number that a client may take, with all that is in use: the last ones are kept.
+inline rlim_t descriptors_for_all(rlim_t limit) {
+  return limit - std::min(kReservedDescriptors, limit / 4);
+}
+
 /// Whether a descriptor that was just given to somebody leaves fewer than that. The system gives
 /// the lowest one that is free, so all below it are in use.
 ///
@@ -39,20 +44,18 @@ inline bool are_descriptors_scarce() {
   return static_cast<rlim_t>(lowest) + std::max(2 * reserve, limit.rlim_cur / 4) >= limit.rlim_cur;
 }
 
-/// Whether so few descriptors are left that exports should wait, because clients need them. These
-/// few are a quarter of all, and fewer where there are not many anyway.
+/// Whether so few descriptors are left that exports should wait, because clients need them. Where
+/// there are few of them anyway, only the reserve is kept.
 ///
 /// Threads: any.
 inline bool are_descriptors_for_clients() {
+  constexpr rlim_t kFew = 128;
   rlimit limit{};
-  if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return false;
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= kFew)
+    return are_descriptors_scarce();
   const int lowest = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 0);
-  if (lowest < 0) return true;
-  ::close(lowest);
-  constexpr rlim_t kFew = 1024;
-  const rlim_t kept = limit.rlim_cur < kFew ? std::min(kReservedDescriptors, limit.rlim_cur / 4)
-                                            : limit.rlim_cur / 4;
-  return static_cast<rlim_t>(lowest) + kept >= limit.rlim_cur;
+  if (lowest >= 0) ::close(lowest);
+  return lowest < 0 || is_reserved(lowest);
 }
 
 }  // namespace rtrs

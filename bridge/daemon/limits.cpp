@@ -10,6 +10,8 @@
 #include <optional>
 #include <system_error>
 
+#include "rdma/descriptor_reserve.hpp"
+
 namespace rnbd {
 namespace {
 
@@ -40,7 +42,8 @@ LimitUses limits_of_process() {
   const fs::directory_iterator open{"/proc/self/fd", error};
   if (!error && getrlimit(RLIMIT_NOFILE, &files) == 0 && files.rlim_cur != RLIM_INFINITY) {
     const auto used = std::distance(begin(open), end(open)) - 1;  // the iterator has one itself
-    limits.push_back({"LimitNOFILE", static_cast<std::uint64_t>(used), files.rlim_cur});
+    limits.push_back({"LimitNOFILE", static_cast<std::uint64_t>(used),
+                      rtrs::descriptors_for_all(files.rlim_cur)});
   }
   const fs::path group = control_group();
   const auto tasks = number_in(group / "pids.current");

@@ -84,6 +84,22 @@ too_many_files() {
 }
 it "files that would take the last descriptors wait, and clients are served" too_many_files
 
+small_limit() {
+  requires prlimit
+  requires_python nbd
+  local i exports=()
+  for i in {100..149}; do
+    truncate -s 1M "image$i"
+    exports+=(--export "e$i=$PWD/image$i")
+  done
+  server_command=(prlimit "--nofile=$1:$1" "${server_command[@]}")
+  start_server --reactors 2 "${exports[@]}"
+  says server.log "warning: export 'e149' is not served yet.*of the $1 descriptors"
+  attach e100
+  works
+}
+it "... also where there are 128 in all" small_limit 128
+
 # Strangers take all descriptors before a client that is there makes its first change. That may be
 # refused, but it ends nothing.
 first_change() {
