@@ -25,7 +25,10 @@ struct CatalogueOptions {
   bool make_files = true;   ///< BackendOptions: false for a look
   std::size_t queues = 1;   ///< BackendOptions: as many as there are reactors
   BackendOpener open = {};  ///< empty: open_backend()
-  rtrs::Log log = {};       ///< given to the backends, as the next
+  /// The lack that keeps an export waiting whose storage was just opened; error 0: none. Null:
+  /// nothing is asked. Files of the search path have rules of their own.
+  Failure (*lack)(const std::string& storage) = nullptr;
+  rtrs::Log log = {};  ///< given to the backends, as the next
   std::function<void()> on_loss = {};
   /// Called when a named export that clients may write to gets the storage at its path. May block.
   std::function<void(const std::string& name, const std::string& path, const wire::Uuid& storage)>

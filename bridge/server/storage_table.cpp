@@ -42,6 +42,9 @@ tl::expected<std::shared_ptr<Storage>, Failure> StorageTable::open(
     const std::optional<FileIdentity>& identity, const std::string& found_as) {
   auto backend = options_.open(storage, options);
   if (!backend) return tl::unexpected(backend.error());
+  if (found_as.empty() && options_.lack != nullptr) {
+    if (Failure lack = options_.lack(storage); lack.error != 0) return tl::unexpected(lack);
+  }
   auto geometry = geometry_of((*backend)->info(), options.read_only);
   if (!geometry) return tl::unexpected(Failure{EINVAL, storage + ": " + geometry.error()});
   const auto admission = reservations_.admit(**backend, options.read_only);

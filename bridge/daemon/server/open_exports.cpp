@@ -19,7 +19,8 @@ namespace {
 
 /// A file takes a descriptor for each reactor and one more. A server that gave its last ones to
 /// exports would be ready and refuse every client.
-Failure lacks_descriptors(const std::string& storage) {
+Failure lack_of_descriptors(const std::string& storage) {
+  if (!rtrs::are_descriptors_for_clients()) return {};
   rlimit limit{};
   getrlimit(RLIMIT_NOFILE, &limit);
   return {EMFILE, storage + ": of the " + std::to_string(limit.rlim_cur) +
@@ -31,8 +32,6 @@ Failure lacks_descriptors(const std::string& storage) {
 tl::expected<std::unique_ptr<Backend>, Failure> open_in_sandbox(const std::string& storage,
                                                                 const BackendOptions& options) {
   auto backend = open_backend(storage, options);
-  if (backend && rtrs::are_descriptors_for_clients())
-    return tl::unexpected(lacks_descriptors(storage));
   if (!backend) backend.error().text += sandbox_hint(backend.error().error, storage);
   return backend;
 }
@@ -47,6 +46,7 @@ unsigned reactors_of(const Settings& settings) {
 
 OpenedExports open_exports(const Settings& settings, CatalogueOptions options) {
   options.open = open_in_sandbox;
+  options.lack = lack_of_descriptors;
   options.direct = settings.direct;
   options.queues = reactors_of(settings);
   options.use_uring = !settings.no_uring;
