@@ -19,7 +19,8 @@ struct LimitUse {
 };
 using LimitUses = std::vector<LimitUse>;
 
-/// LimitNOFILE (descriptors, without those that are kept from clients), and TasksMax (threads of the control group) if there is one.
+/// LimitNOFILE (descriptors, without those that are kept from clients), and TasksMax (threads of
+/// the control group) if there is one.
 ///
 /// Threads: any.
 LimitUses limits_of_process();

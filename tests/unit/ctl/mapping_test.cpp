@@ -3,6 +3,7 @@
 
 #include <doctest/doctest.h>
 
+#include <built_annexes.hpp>
 #include <iterator>
 #include <sstream>
 
@@ -143,13 +144,16 @@ TEST_CASE("the reason is the last error of a log, or else the last line of the p
 TEST_CASE("the command for a mapping asks for the same one") {
   Mapping shared{"vol", "rnbd+tcp://store/disk0", "nbd:3", {"--access", "ro"}};
   const Mapping own = shared;
-  const Mapping mirror{"m", "rnbd-mirror+tcp://a,b/disk0"};
   shared.bridge = bridge_key(shared);
   const std::string begin = "rnbd-ctl map rnbd+tcp://store/disk0 --name vol --as nbd3";
   const std::pair<Mapping, std::string> rows[] = {
-      {shared, begin + " --persist -- --access ro"},
-      {own, begin + " --own-process --persist -- --access ro"},
-      {mirror, "rnbd-ctl map rnbd-mirror+tcp://a,b/disk0 --name m --persist"}};
+    {shared, begin + " --persist -- --access ro"},
+    {own, begin + " --own-process --persist -- --access ro"},
+#if RNBDKIT_WITH_MIRROR
+    {{"m", "rnbd-mirror+tcp://a,b/disk0"},
+     "rnbd-ctl map rnbd-mirror+tcp://a,b/disk0 --name m --persist"},
+#endif
+  };
   for (const auto& [mapping, command] : rows) {
     CHECK(command_for(mapping) == command);
     std::istringstream text{command.substr(command.find(' ') + 1)};
