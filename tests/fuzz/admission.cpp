@@ -50,14 +50,20 @@ class Script {
         break;
       case 3:
         if (const auto* path = pick(input)) {
-          // Requests end, and none are added.
+          // It has closed. Requests end, and none are added.
+          admission_.close_path(path->session, path->path);
           auto& kept = kept_.try_emplace(path->path, kLimits.path_memory).first->second;
           kept = std::min(kept, std::uint64_t{input.take<std::uint8_t>()} % 65 << 10);
           admission_.shrink_path(path->session, path->path, in(*path) ? kept : 0);
+          if (const auto held = held_.find(path->path); held != held_.end())
+            held->second.memory = kept;
         }
         break;
       case 4:
-        if (const auto* path = pick(input)) admission_.remove_path(path->session, path->path);
+        if (const auto* path = pick(input)) {
+          admission_.remove_path(path->session, path->path);
+          held_.erase(path->path);
+        }
         break;
       case 5:
         if (const auto* path = pick(input)) admission_.set_idle(path->session);
@@ -66,17 +72,35 @@ class Script {
         if (const auto* path = pick(input)) admission_.close(path->session);
         break;
       case 7:
-        if (const auto* path = pick(input)) admission_.remove(path->session);
+        if (const auto* path = pick(input)) {
+          admission_.remove(path->session);
+          std::erase_if(held_,
+                        [&](const auto& one) { return one.second.session == path->session; });
+        }
         break;
       default:
         turned_away(admission_.turn_away_oldest());
     }
     fuzz::require(admission_.half_open() <= kLimits.max_half_open, "few are half open");
     fuzz::require(admission_.sessions() <= kLimits.max_sessions, "there are few sessions");
-    fuzz::require(admission_.memory() <= kLimits.memory_limit, "they have so much memory at most");
+    std::uint64_t all = 0;
+    std::uint64_t lasting = 0;
+    for (const auto& [path, held] : held_) {
+      all += held.memory;
+      if (!held.leaves) lasting += held.memory;
+    }
+    fuzz::require(admission_.memory() == all, "each path counts with what it holds");
+    fuzz::require(lasting <= kLimits.memory_limit, "they have so much memory at most");
   }
 
  private:
+  /// A path that was admitted. One that leaves for another one may keep what storage holds.
+  struct Held {
+    Admission::SessionId session = 0;
+    std::uint64_t memory = 0;
+    bool leaves = false;
+  };
+
   void consider(fuzz::Input& input) {
     wire::ConnectParameters hello;
     hello.session_uuid.fill(input.take<std::uint8_t>() % 8);
@@ -108,10 +132,17 @@ class Script {
     const auto admitted = admission_.admit(path->session, path->path, name);
     if (admitted.why_not != nullptr) {
       fuzz::require(memory == admission_.memory(), "who is refused has nothing");
-      fuzz::require(admitted.replaces == 0 && admitted.ends == 0, "and takes nothing");
+      fuzz::require(admitted.replaces == 0 && admitted.ends == 0 && admitted.spares.path == 0,
+                    "and takes nothing");
       return;
     }
-    fuzz::require(memory + kLimits.path_memory == admission_.memory(), "a path has its memory");
+    held_[path->path] = {path->session, kLimits.path_memory};
+    for (const auto goes : {admitted.replaces, admitted.spares.path}) {
+      if (goes == 0) continue;
+      fuzz::require(in_.contains(goes), "only a path that is in makes room");
+      if (const auto held = held_.find(goes); held != held_.end())
+        held->second = {held->second.session, 0, true};
+    }
     fuzz::require(in_.insert(path->path).second, "a path is admitted once");
     fuzz::require(admitted.replaces == 0 || in_.contains(admitted.replaces),
                   "what is replaced was admitted");
@@ -133,6 +164,7 @@ class Script {
   std::vector<Admission::Place> paths_;
   std::set<Admission::PathId> in_;
   std::map<Admission::PathId, std::uint64_t> kept_;  ///< bytes, by a path that was lost
+  std::map<Admission::PathId, Held> held_;
 };
 
 }  // namespace
