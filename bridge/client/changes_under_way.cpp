@@ -38,7 +38,7 @@ bool ChangesUnderWay::must_wait_for_one_of(std::uint64_t list, const Change& cha
 /// One that reaches into a region begins in there, or in the region before.
 bool ChangesUnderWay::must_wait(const Change& change) const {
   if (state_.load() != kShared && change.user != alone_) return true;
-  if (change.begin == change.end || lists_.empty()) return false;
+  if (change.begin == change.end) return false;
   if (must_wait_for_one_of(kLong, change)) return true;
   const std::uint64_t first = change.begin >> kRegionShift;
   const std::uint64_t last = (change.end - 1) >> kRegionShift;
@@ -55,7 +55,6 @@ ChangesUnderWay::Place ChangesUnderWay::add(Change change) {
     free_.push_back(static_cast<Place>(changes_.size()));
     changes_.emplace_back();
   }
-  if (lists_.empty()) lists_.assign(kLists + 1, kNone);
   const Place place = free_.back();
   free_.pop_back();
   Place& head = lists_[change.list()];

@@ -62,43 +62,33 @@ at_the_server() {
 it "at the server: attached clients write and flush, and others are let in" at_the_server ""
 it "the same with threads instead of io_uring" at_the_server --no-uring
 
-# Two reactors: each file takes three descriptors, and a quarter is for clients.
-too_many_files() {
-  requires prlimit
-  requires_python nbd
-  local i exports=()
-  for i in {100..449}; do
-    truncate -s 1M "image$i"
-    exports+=(--export "e$i=$PWD/image$i")
-  done
-  server_command=(prlimit --nofile=1024:1024 "${server_command[@]}")
-  start_server --reactors 2 "${exports[@]}" --control "$PWD/server.control"
-  says server.log "warning: export 'e449' is not served yet.*of the 1024 descriptors.*LimitNOFILE="
-  attach e100
-  works
-  stop nbdkit
-  stop server
-  status_of 1 "${server_command[@]}" --listen tcp:127.0.0.1:0 --reactors 2 "${exports[@]}" \
-    --check-config
-  says said "export 'e449': .*of the 1024 descriptors.*LimitNOFILE="
-}
-it "files that would take the last descriptors wait, and clients are served" too_many_files
-
-small_limit() {
-  requires prlimit
-  requires_python nbd
-  local i exports=()
-  for i in {100..149}; do
+# start_with_files LIMIT COUNT: two reactors, so that each file takes three descriptors.
+start_with_files() {
+  local i
+  exports=()
+  for ((i = 1; i <= $2; i++)); do
     truncate -s 1M "image$i"
     exports+=(--export "e$i=$PWD/image$i")
   done
   server_command=(prlimit "--nofile=$1:$1" "${server_command[@]}")
   start_server --reactors 2 "${exports[@]}"
-  says server.log "warning: export 'e149' is not served yet.*of the $1 descriptors"
-  attach e100
+  says server.log "warning: export 'e$2' is not served yet.*of the $1 descriptors.*LimitNOFILE="
+  attach e1
   works
 }
-it "... also where there are 128 in all" small_limit 128
+files_wait() {
+  requires prlimit
+  requires_python nbd
+  local exports
+  start_with_files "$1" "$2"
+  stop nbdkit
+  stop server
+  status_of 1 "${server_command[@]}" --listen tcp:127.0.0.1:0 --reactors 2 "${exports[@]}" \
+    --check-config
+  says said "export 'e$2': .*of the $1 descriptors.*LimitNOFILE="
+}
+it "files that would take the last descriptors wait, and clients are served" files_wait 1024 350
+it "... also where there are 128 in all" files_wait 128 50
 
 # Strangers take all descriptors before a client that is there makes its first change. That may be
 # refused, but it ends nothing.
