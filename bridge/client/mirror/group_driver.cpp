@@ -28,7 +28,7 @@ GroupDriver::GroupDriver(const ClientConfig& config, const Surroundings& surroun
       state_{surroundings.state},
       members_(config.servers.size()),
       report_{config.device, std::move(log), members_.size()},
-      told_{config.servers.size()},
+      record_terms_{config.servers.size()},
       calls_{answers_,
              [this](auto operation, bool by_force) { return withdraw(operation, by_force); }},
       copies_{settings_of(config).resync_rate} {

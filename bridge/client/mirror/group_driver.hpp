@@ -20,9 +20,9 @@
 #include "bridge/client/mirror/member_links.hpp"
 #include "bridge/client/mirror/member_session.hpp"
 #include "bridge/client/mirror/mirror_status.hpp"
+#include "bridge/client/mirror/record_terms.hpp"
 #include "bridge/client/mirror/resync_pace.hpp"
 #include "bridge/client/mirror/standing_report.hpp"
-#include "bridge/client/mirror/told_terms.hpp"
 
 namespace rnbd::mirror {
 
@@ -172,7 +172,7 @@ class GroupDriver final : private GroupHost {
   GroupShape shape_;
   News news_ = News::none;
   OwnTerms own_terms_;
-  ToldTerms told_;
+  RecordTerms record_terms_;
   bool was_live_ = false;          ///< an earlier group
   bool superseded_ = false;        ///< another client has taken the mirror over
   bool forced_elsewhere_ = false;  ///< an operator had it do so

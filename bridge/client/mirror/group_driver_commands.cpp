@@ -94,24 +94,24 @@ void GroupDriver::judge(unsigned number, Answer& answer) {
   const std::uint64_t term = answer.claimed.view.id.term;
   const bool told = answer.error == 0 || (answer.error == ESTALE && term != 0);
   if (!told) return;
-  told_.tell(number, term);
+  record_terms_.note(number, term);
   const std::uint64_t promised = answer.claimed.promised;
-  const unsigned other = told_.against(number, promised);
+  const unsigned other = record_terms_.against(number, promised);
   const bool was_served = group_->live() || own_terms_.in_force() != 0;
   const std::uint64_t known =
       was_served ? std::max(group_->term(), own_terms_.in_force()) : std::uint64_t{0};
   if (other == kMaxMembers || is_near(promised, known)) return;
   answer.error = EPROTO;
   members_[number].link->set_trouble(
-      words_of_doubt(promised, links_.server(other), told_.of(other)));
+      words_of_doubt(promised, links_.server(other), record_terms_.of(other)));
 }
 
 /// It has refused the term as too far ahead.
 void GroupDriver::shut_out(unsigned number) {
   const std::uint64_t term = group_->term();
-  const std::uint64_t own = told_.of(number);
-  if (!told_.fell_behind(number, term)) return;
-  const MemberSet knowing = told_.near(term);
+  const std::uint64_t own = record_terms_.of(number);
+  if (!record_terms_.fell_behind(number, term)) return;
+  const MemberSet knowing = record_terms_.near(term);
   std::string others;
   for (unsigned i = 0; i < members_.size(); ++i)
     if (has(knowing, i)) others += (others.empty() ? "" : " and ") + links_.server(i);

@@ -13,10 +13,10 @@
 #include "bridge/client/mirror/membership.hpp"
 #include "bridge/client/mirror/mirror_config.hpp"
 #include "bridge/client/mirror/mirror_status.hpp"
+#include "bridge/client/mirror/record_terms.hpp"
 #include "bridge/client/mirror/resync_pace.hpp"
 #include "bridge/client/mirror/server_table.hpp"
 #include "bridge/client/mirror/standing_report.hpp"
-#include "bridge/client/mirror/told_terms.hpp"
 
 using namespace rnbd::mirror;
 
@@ -446,16 +446,16 @@ TEST_CASE("server table: servers without an identity are not taken for one") {
 
 TEST_CASE("told terms: a record that is far ahead of another one needs a second one beside it") {
   constexpr std::uint64_t kFar = std::uint64_t{600} << 32;
-  ToldTerms told{3};
+  RecordTerms told{3};
   CHECK(told.against(0, kFar) == kMaxMembers);  // nobody has said anything else
-  told.tell(0, kFar);
-  told.tell(1, 0);  // a new disk knows nothing
+  told.note(0, kFar);
+  told.note(1, 0);  // a new disk knows nothing
   CHECK(told.against(0, kFar) == kMaxMembers);
-  told.tell(1, 5);
+  told.note(1, 5);
   CHECK(told.against(0, kFar) == 1);
   CHECK(told.against(1, 5) == kMaxMembers);
   CHECK(told.near(kFar) == bit(0));
-  told.tell(2, kFar + 3);
+  told.note(2, kFar + 3);
   CHECK(told.against(0, kFar) == kMaxMembers);
   CHECK(told.against(2, kFar + 3) == kMaxMembers);
   CHECK(told.near(kFar) == (bit(0) | bit(2)));
@@ -463,11 +463,11 @@ TEST_CASE("told terms: a record that is far ahead of another one needs a second 
 
 TEST_CASE("told terms: a member that refuses a term as too far ahead speaks against it") {
   constexpr std::uint64_t kFar = std::uint64_t{600} << 32;
-  ToldTerms told{2};
-  told.tell(0, kFar);
+  RecordTerms told{2};
+  told.note(0, kFar);
   CHECK(told.fell_behind(1, kFar + 1));
   CHECK(told.against(0, kFar) == 1);
-  told.tell(1, 0);  // its record was taken away
+  told.note(1, 0);  // its record was taken away
   CHECK(told.against(0, kFar) == kMaxMembers);
   CHECK_FALSE(told.fell_behind(1, kFar + 1));
   CHECK(told.against(0, kFar) == kMaxMembers);
