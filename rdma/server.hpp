@@ -61,7 +61,9 @@ struct ServerOptions {
   /// Linux's client opens one per possible CPU, one for control, and one per poll queue.
   unsigned max_connections_per_path = 1024;
   /// Two limits of the same size: for connections, and for paths, with an unfinished handshake.
-  unsigned max_handshakes = 64;
+  ///
+  /// 0 = a quarter of max_connections, but 64 to 1024: all clients come at once after a restart.
+  unsigned max_handshakes = 0;
   Duration handshake_timeout = std::chrono::seconds{10};
   /// The time that a session without paths waits for its client (kFeatureExactlyOnce).
   Duration session_linger = std::chrono::seconds{4};

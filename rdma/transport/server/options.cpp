@@ -39,6 +39,9 @@ ServerOptions with_defaults(ServerOptions options) {
     return address.auth.value_or(options.auth) == AuthMode::psk;
   });
   if (proves || options.auth == AuthMode::psk) options.features |= wire::kFeatureAuthentication;
+  if (options.max_handshakes == 0) {
+    options.max_handshakes = std::clamp(options.max_connections / 4, 64U, 1024U);
+  }
   if (!options.client_log) options.client_log = std::make_shared<ClientLog>(options.log);
   return options;
 }
@@ -103,7 +106,6 @@ tl::expected<void, Failure> check(const ServerOptions& options) {
   if (options.max_paths_per_session == 0) {
     return invalid("max paths per session is 0: allow at least one");
   }
-  if (options.max_handshakes == 0) return invalid("max handshakes is 0: allow at least one");
   if (options.heartbeat_interval <= Duration::zero()) {
     return invalid("the heartbeat interval must be longer than zero");
   }

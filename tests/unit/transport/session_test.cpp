@@ -4,6 +4,7 @@
 #include <thread>
 
 #include "rdma/transport/reactor.hpp"
+#include "rdma/transport/server/options.hpp"
 #include "tests/unit/transport/echo.hpp"
 
 namespace rtrs::test::session_test {
@@ -183,7 +184,6 @@ TEST_CASE("a server that stopped listens no more, however often it is told to st
 TEST_CASE("options that cannot work are refused with the way out") {
   ServerOptions options;
   options.listen = {{TransportKind::tcp, "127.0.0.1", 0}};
-  SUBCASE("no handshakes") { options.max_handshakes = 0; }
   SUBCASE("no heartbeat interval") { options.heartbeat_interval = 0s; }
   SUBCASE("no handshake deadline") { options.handshake_timeout = 0s; }
   EchoHandler handler;
@@ -191,6 +191,18 @@ TEST_CASE("options that cannot work are refused with the way out") {
   const auto started = server->start();
   REQUIRE_FALSE(started.has_value());
   CHECK(started.error().error == EINVAL);
+}
+
+TEST_CASE("as many handshakes are under way as clients come at once after a restart") {
+  ServerOptions options;
+  options.max_connections = 100;
+  CHECK(with_defaults(options).max_handshakes == 64);
+  options.max_connections = 2000;
+  CHECK(with_defaults(options).max_handshakes == 500);
+  options.max_connections = 100000;
+  CHECK(with_defaults(options).max_handshakes == 1024);
+  options.max_handshakes = 7;
+  CHECK(with_defaults(options).max_handshakes == 7);
 }
 
 TEST_CASE("sessions come and go without leaving anything at the server") {
