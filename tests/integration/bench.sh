@@ -93,6 +93,23 @@ bench_of_mirror() {
 }
 it "a mirror of two servers is measured, and what it does without one of them" a_mirror
 
+many() {
+  requires_python nbd
+  ((EUID == 0)) || skip "only root makes namespaces"
+  unshare --net --mount --pid --fork true 2>error || skip "no namespaces here: $(<error)"
+  limited /usr/bin/python3 "$source_dir/tests/bench/scale" --build "$build_dir" --quick \
+    --json figures.json >tables.md
+  says tables.md '^\| open each of 20 disks in a session \| [0-9.]+ s \|'
+  says tables.md '^\| stall of 6 sessions from 3 hosts once it is back, the longest \| [0-9.e-]+ s \|'
+  says tables.md '^\| start of a server with 50 files \| [0-9.]+ s \|'
+  python3 - <<'END'
+import json
+failed = [row["value"] for row in json.load(open("figures.json")) if row["what"] == "... requests that failed"]
+assert failed == [0, 0, 0], failed
+END
+}
+it "many disks, sessions and exports are measured, and no restart fails a request" many
+
 # nbdload takes an answer that is not what was stamped there for what it is.
 wrong_data() {
   requires nbdkit
