@@ -369,6 +369,7 @@ class Examiner {
                (serves ? trouble
                        : "it waits for its storage" + (trouble.empty() ? "" : ": " + trouble)));
     }
+    examine_space(report, exports);
     examine_failures(report, exports);
     count_clients(report.status, all, exports);
     if (!all) return;
@@ -377,6 +378,35 @@ class Examiner {
     for (const char* part : {"search_path", "certificates"}) {
       const std::string trouble = said_text(report.status, part);
       if (!trouble.empty()) find(CtlHealth::warning, part, program, trouble);
+    }
+  }
+
+  /// Writes into the holes of a file need room, which is shared by all files of a file system. Of
+  /// these the one is told that may take most.
+  void examine_space(const CtlReport& report, const std::set<std::string>& exports) {
+    std::map<std::pair<std::uint64_t, std::uint64_t>, std::vector<const CtlJson*>> full;
+    for (const CtlJson& each : said_list(report.status, "exports")) {
+      const auto space = each.find("space");
+      if (space == each.end() || !exports.contains(said_text(each, "export"))) continue;
+      const std::uint64_t free = said_number(*space, "free"), whole = said_number(*space, "whole");
+      if (said_number(*space, "unallocated") == 0 || free >= whole / 10) continue;
+      full[{whole, free}].push_back(&each);
+    }
+    const auto unallocated = [](const CtlJson* each) {
+      return said_number(each->at("space"), "unallocated");
+    };
+    for (const auto& [system, files] : full) {
+      const auto [whole, free] = system;
+      const CtlJson& most = **std::ranges::max_element(files, {}, unallocated);
+      const std::size_t others = files.size() - 1;
+      find(free < whole / 100 * 3 ? CtlHealth::critical : CtlHealth::warning, "export",
+           said_text(most, "export"),
+           which_server(report) + "its file system has " + size_text(free) + " left of " +
+               size_text(whole) + ", and its file may take " + size_text(unallocated(&most)) +
+               " yet" +
+               (others > 0 ? "; so may those of other exports (" + std::to_string(others) + ")"
+                           : "") +
+               "; make room, or writes end with ENOSPC");
     }
   }
 

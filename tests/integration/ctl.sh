@@ -564,6 +564,26 @@ assert {finding["kind"] for finding in check["findings"]} == {"session", "device
 is_critical() { [[ $(ctl check | head -n 1) == "RNBD CRITICAL - "* ]] && { ctl check >said || true; }; }
 it "check tells monitoring of paths that are down, devices that wait and storage that is not there" checks
 
+fills() {
+  ((EUID == 0)) || skip "only root can mount a small file system"
+  mkdir -p "$root/run/rnbd-server" small
+  mount -t tmpfs -o size=4M tmpfs small 2>/dev/null || skip "cannot mount tmpfs here"
+  at_end umount "$PWD/small"
+  head -c 3968K /dev/zero >small/other
+  truncate -s 1G small/thin.img
+  start_server --export "thin=$PWD/small/thin.img" --control "$PWD/$root/run/rnbd-server/control"
+  checks_space() { [[ $(ctl server check || true) == *"$1: export thin: its file system has "* ]]; }
+  eventually 20 checks_space WARNING
+  status_of 1 "${ctl_command[@]}" --root "$root" server check
+  says said 'WARNING: export thin: its file system has 128 KiB left of 4 MiB, and its file may take 1 GiB yet; make room'
+  head -c 64K /dev/zero >>small/other
+  eventually 20 checks_space CRITICAL
+  rm small/other
+  has_room() { "${ctl_command[@]}" --root "$root" server check thin; }
+  eventually 20 has_room
+}
+it "check tells of a file system that fills beneath a file with holes" fills
+
 # Two servers, of which the second has its socket where nobody looks, or none.
 second_server() {
   mkdir -p "$root/run/rnbd-server"

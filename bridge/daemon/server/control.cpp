@@ -67,6 +67,10 @@ Json status_of_exports(const ExportCatalogue& catalogue) {
                        {"iops_limit", limit_of(status.limits.iops)},
                        {"bandwidth_limit", limit_of(status.limits.bandwidth)},
                        {"trouble", trouble_of(status)}});
+    if (const auto& space = status.space) {
+      exports.back()["space"] = {
+          {"unallocated", space->unallocated}, {"free", space->free}, {"whole", space->whole}};
+    }
   }
   return exports;
 }

@@ -133,6 +133,35 @@ TEST_CASE("storage that has failed a short while ago is a warning") {
   CHECK(world.check({.verb = CtlVerb::check, .side = CtlSide::client}).health == CtlHealth::ok);
 }
 
+TEST_CASE("a file system that fills beneath files with holes is told once") {
+  World world;
+  const auto place = [&](std::uint64_t free, std::uint64_t whole) {
+    world.store["exports"] = CtlJson::parse(R"([
+      {"export": "thick", "state": "open", "size": 1073741824, "read_only": false},
+      {"export": "vol1", "state": "open", "size": 1073741824, "read_only": false},
+      {"export": "vol2", "state": "open", "size": 1073741824, "read_only": false}])");
+    std::uint64_t holes = 0;
+    for (CtlJson& each : world.store["exports"]) {
+      each["space"] = {{"unallocated", holes << 30}, {"free", free << 20}, {"whole", whole << 20}};
+      ++holes;
+    }
+  };
+  place(100, 1000);
+  CHECK(world.check().health == CtlHealth::ok);
+  place(99, 1000);
+  CHECK(world.check().health == CtlHealth::warning);
+  CHECK(
+      says(world.check(),
+           "\nWARNING: export vol2: its file system has 99 MiB left of 1000 MiB, and its file may "
+           "take 2 GiB yet; so may those of other exports (1); make room, or writes end with "
+           "ENOSPC\n"));
+  CHECK_FALSE(says(world.check(), "vol1:"));
+  CHECK(says(world.named("vol1"), "WARNING: export vol1: "));
+  CHECK(world.named("thick").health == CtlHealth::ok);
+  place(29, 1000);
+  CHECK(world.check().health == CtlHealth::critical);
+}
+
 TEST_CASE("a device with an error that lasts is critical") {
   World world;
   world.bridge["devices"][0]["trouble"] = "it is | other storage";
