@@ -64,6 +64,7 @@ unanswered() {
   talk silent
   says server.log 'it does not answer in time'
   says server.log 'its rnbd-server is too old to tell which disk it has'
+  talk many
 }
 it "copies from servers that do not answer end, and keep neither copies of others nor claims" \
   unanswered

@@ -5,8 +5,8 @@
 Usage: mirror_member.py PORT STEP
 
 `first` claims the export "disk0" as member 1 of three, records a view without member 2, writes, and
-is refused where it must be. `again` finds all of that after the server's end. `silent` copies from
-servers that do not answer. `plain` and `terms` want what a client of a mirror must not have. `older`
+is refused where it must be. `again` finds all of that after the server's end. `silent` and `many` copy
+from servers that do not answer. `plain` and `terms` want what a client of a mirror must not have. `older`
 is a client of the version that did not tell disks apart, and `disks` takes the member for another one.
 `forced` is of another group.
 """
@@ -210,10 +210,39 @@ def silent(port):
     expect(other.pull(f"rnbd+tcp://127.0.0.1:{older.ports[0]}/disk0"), errno.EOPNOTSUPP,
            "a copy from a server that cannot tell which disk it has")
     expect([greedy.session.answer_of()[0] for _ in uris], [errno.EOPNOTSUPP] * 4, "copies")
-    for buffer, uri in enumerate(uris):
+    greedy.session.close()
+
+
+def many(port):
+    """More copies than a server takes for one export, from a source that answers no reads."""
+    source = hostile_peer.Server()
+    source.features |= MIRROR | DISKS
+    source.order(hostile_peer.IO, lambda request: None, times=None)
+    uri = f"rnbd+tcp://127.0.0.1:{source.ports[0]}/disk0"
+    greedy = Member(port, b"greedy client")
+    expect(greedy.claim(1)["promised"], 1, "a claim")
+    began = time.monotonic()
+    for buffer in range(6):
+        greedy.start_pull(uri, buffer)
+    expect(greedy.session.answer_of()[:2], (errno.EAGAIN, 5), "the sixth copy of an export")
+    other = Member(port, b"other client", b"disk1")
+    expect(other.claim(1)["promised"], 1, "a claim of another disk")
+    expect(other.pull("rnbd+tcp://127.0.0.1:1/disk0"), errno.EOPNOTSUPP, "a copy beside them")
+    at_most(2.5, began, "that copy")
+    expect([greedy.session.answer_of()[0] for _ in range(5)], [errno.EOPNOTSUPP] * 5, "the others")
+    at_most(6, began, "copies from a source that does not answer")
+    for buffer in range(5):
         greedy.start_pull(uri, buffer)
     greedy.session.close()
+    began = time.monotonic()
     expect(soon(port, b"next client").claim(2)["promised"], 2, "the next claim")
+    at_most(4, began, "the next client behind copies under way")
+
+
+def at_most(seconds, began, what):
+    took = time.monotonic() - began
+    if took > seconds:
+        sys.exit(f"{what} took {took:.1f} s")
 
 
 def plain(port):
@@ -314,7 +343,7 @@ def forced_of_three(port):
 
 def main():
     steps = {"first": first, "held": held, "again": again, "any": any_head, "damaged": damaged,
-             "refused": refused, "silent": silent, "plain": plain, "terms": terms,
+             "refused": refused, "silent": silent, "many": many, "plain": plain, "terms": terms,
              "older": older, "disks": disks, "forced": forced,
              "forced_of_three": forced_of_three}
     steps[sys.argv[2]](int(sys.argv[1]))

@@ -156,6 +156,7 @@ namespace plants {
   X(unknown_history, "a client attaches although a forced history is known and not met")          \
   X(pending_forgotten, "a view that was recorded and never in force gives nobody a place")        \
   X(pull_from_anyone, "a member copies from any server that the same client has claimed")         \
+  X(late_pull_lands, "what a member is told to copy is written though it was answered already")   \
   X(confirm_not_known, "a member does not note that the others have the view in force")           \
   X(beat_not_counted, "nobody counts before regions leave the activity logs")                     \
   X(join_uncounted, "a returning member joins without counting once more")                        \

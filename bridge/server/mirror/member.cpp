@@ -28,10 +28,18 @@ int Member::claim(std::uint64_t term, std::uint64_t session) {
   const bool again = term == record_.promised && session == session_;
   if (!newer && !again) return ESTALE;
   record_.promised = std::max(term, record_.promised);
+  if (session != session_) pulls_.clear();
   session_ = session;
   changed_ = true;
   return 0;
 }
+
+std::uint64_t Member::begin_pull() {
+  pulls_.insert(++last_pull_);
+  return last_pull_;
+}
+
+bool Member::awaits_pull(std::uint64_t pull) const { return pulls_.contains(pull); }
 
 Claimed Member::claimed() const {
   return {.promised = record_.promised,

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -62,6 +63,12 @@ class Member {
   /// Call it before another member reads here for the same client. ESTALE: `disk`, which the client
   /// means, is another one.
   int lend(std::uint64_t disk) const;
+  /// A PULL begins. Its data may be written while it is awaited.
+  std::uint64_t begin_pull();
+  /// The PULL is answered, whatever comes from its source later.
+  void end_pull(std::uint64_t pull) { pulls_.erase(pull); }
+  /// False: the PULL has been answered, or its client is not served any more. Its data are dropped.
+  bool awaits_pull(std::uint64_t pull) const;
   /// Takes regions out of the activity log that all members have flushed. No write to them is under
   /// way, and the view is one of the term that is promised. In the view `age.view` it counts up to
   /// `age.beat`. All members of that have counted up to `known`, 0: nothing is known.
@@ -73,7 +80,9 @@ class Member {
 
   MemberRecord record_;
   std::uint64_t epoch_;
-  std::uint64_t session_ = 0;  ///< 0 = no claim since the server started
+  std::uint64_t session_ = 0;      ///< 0 = no claim since the server started
+  std::set<std::uint64_t> pulls_;  ///< under way
+  std::uint64_t last_pull_ = 0;
   bool changed_ = true;
 };
 

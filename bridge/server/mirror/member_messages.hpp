@@ -2,9 +2,8 @@
 // Messages of a client to the members of its mirror group.
 #pragma once
 
-#include <functional>
+#include <deque>
 #include <memory>
-#include <utility>
 
 #include "bridge/protocol/messages.hpp"
 #include "bridge/protocol/mirror_messages.hpp"
@@ -24,14 +23,10 @@ namespace rnbd {
 /// Source:  docs/protocol.md, RNBD messages.
 class MemberMessages final : public SessionAnnex {
  public:
-  /// Reads from another member, and runs `then` on the reactor with an errno.
-  using Reader =
-      std::function<void(rtrs::Reactor* reactor, const mirror::PullSource& source,
-                         rtrs::wire::MutableBytes into, std::function<void(int error)> then)>;
-
-  /// `reader` is empty where the server cannot read from others.
-  MemberMessages(const SessionParts& session, const Reader& reader)
+  /// `reader` is null where the server cannot read from others.
+  MemberMessages(const SessionParts& session, mirror::PullReader* reader)
       : session_{session}, reader_{reader} {}
+  ~MemberMessages() override;
 
   bool on_request(rtrs::ServerRequest& request, wire::MessageType type) override;
 
@@ -59,9 +54,18 @@ class MemberMessages final : public SessionAnnex {
   void pull(rtrs::ServerRequest& request);
   void pull_next(const PullPtr& pull);
   void write_pulled(const PullPtr& pull, int error);
+  void written(const PullPtr& pull, int error);
+  void end_pull(const PullPtr& pull, int error);
+  void begin_next(const mirror::MemberDevice& part);
+  int why_over(Pull& pull) const;
+  void watch_pulls();
+  void look_at_pulls();
 
   const SessionParts& session_;
-  const Reader& reader_;
+  mirror::PullReader* const reader_;
+  std::deque<PullPtr> pulls_;      ///< in their order
+  std::shared_ptr<void> watch_;    ///< the timer, while there are some
+  std::shared_ptr<bool> is_used_;  ///< goes with this object; none before the first PULL
 };
 
 }  // namespace rnbd

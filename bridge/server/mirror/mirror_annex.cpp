@@ -4,7 +4,7 @@
 namespace rnbd::mirror {
 
 std::unique_ptr<SessionAnnex> MirrorAnnex::open_session(const SessionParts& session) {
-  return std::make_unique<MemberMessages>(session, reader_);
+  return std::make_unique<MemberMessages>(session, reader_.get());
 }
 
 std::shared_ptr<StorageAnnex> MirrorAnnex::open_storage(const wire::Uuid& key, std::uint64_t life) {

@@ -21,7 +21,7 @@ class MirrorAnnex final : public ServerAnnex {
   /// `store` keeps the records of members; null: no storage may be one. If `epoch` differs from the
   /// last run's, answered writes may have been lost; 0: unknown. `reader`: see MemberMessages.
   MirrorAnnex(std::shared_ptr<MemberStore> store, std::uint64_t epoch,
-              MemberMessages::Reader reader)
+              std::unique_ptr<PullReader> reader)
       : store_{std::move(store)}, epoch_{epoch}, reader_{std::move(reader)} {}
 
   std::unique_ptr<SessionAnnex> open_session(const SessionParts& session) override;
@@ -30,7 +30,7 @@ class MirrorAnnex final : public ServerAnnex {
  private:
   const std::shared_ptr<MemberStore> store_;
   const std::uint64_t epoch_;
-  const MemberMessages::Reader reader_;
+  const std::unique_ptr<PullReader> reader_;
   std::mutex mutex_;
   std::map<wire::Uuid, std::shared_ptr<Seat>> seats_;  ///< guarded by mutex_
 };

@@ -356,6 +356,21 @@ std::vector<std::byte> Seat::regions(std::uint32_t which, std::uint32_t first,
   return wire::encode_regions(map_of(member_->record(), which), first, capacity);
 }
 
+std::uint64_t Seat::begin_pull() {
+  const std::lock_guard lock{mutex_};
+  return member_->begin_pull();
+}
+
+void Seat::end_pull(std::uint64_t pull) {
+  const std::lock_guard lock{mutex_};
+  if (member_) member_->end_pull(pull);
+}
+
+bool Seat::awaits_pull(std::uint64_t pull) const {
+  const std::lock_guard lock{mutex_};
+  return member_ && member_->awaits_pull(pull);
+}
+
 // ---- Durability ---------------------------------------------------------------------------------
 
 void Seat::keep(const Services& services, rtrs::Reactor* reactor,

@@ -111,6 +111,10 @@ class Seat final : public StorageAnnex, public std::enable_shared_from_this<Seat
   std::vector<std::byte> regions(std::uint32_t which, std::uint32_t first,
                                  std::size_t capacity) const;
   wire::MirrorShape shape() const;
+  // See Member.
+  std::uint64_t begin_pull();
+  void end_pull(std::uint64_t pull);
+  bool awaits_pull(std::uint64_t pull) const;
 
   /// Makes all changes so far durable. Then it calls `then` with 0, or with EIO and a line in the
   /// log. The call is made on the reactor, or at once if there are no changes.

@@ -46,6 +46,7 @@ MirrorWorld::MirrorWorld(std::uint64_t seed, bool trace)
            .sleep = rng.pick({0U, 0U, 500U}),
            .time = rng.pick({0U, 0U, 20U}),
            .wait = rng.pick({100U, 700U}),
+           .slow = rng.pick({0U, 0U, 300U}),
            .astray = rng.pick({0U, 0U, 300U}),
            .steps = rng.pick({300U, 700U, 1500U})};
   if (mood_.scene != 0) mood_.fault = 2;
@@ -267,13 +268,12 @@ void MirrorWorld::execute(Message message) {
   if (command.order == mirror::Order::pull && !message.lands) {
     const MirrorNode& source = source_of(message);
     message.lands = pulls_from(source, message);
-    if (message.lands) {
-      message.data.assign(source.cached.begin() + static_cast<std::ptrdiff_t>(command.range.begin),
-                          source.cached.begin() + static_cast<std::ptrdiff_t>(command.range.end));
-      return net_.push_back(std::move(message));
-    }
+    if (message.lands) return pull(std::move(message), source);
   }
+  mirror::Member& member = *nodes_[message.node].member;
+  if (message.lands && !member.awaits_pull(message.pull)) return;
   message.answer.error = elsewhere ? EEXIST : carry_out(message);
+  if (message.lands) member.end_pull(message.pull);
   if (message.answer.error == 0)
     message.told =
         ledger_.carried_out(message.node, command, message.told, nodes_[message.node].epoch);
@@ -289,6 +289,21 @@ void MirrorWorld::execute(Message message) {
         static_cast<unsigned long long>(command.range.begin),
         static_cast<unsigned long long>(command.range.end), message.answer.error);
   }
+  net_.push_back(std::move(message));
+}
+
+/// The data have been read, and arrive later. A member does not wait for them for long.
+void MirrorWorld::pull(Message message, const MirrorNode& source) {
+  const mirror::Range range = message.command.range;
+  mirror::Member& member = *nodes_[message.node].member;
+  message.data.assign(source.cached.begin() + static_cast<std::ptrdiff_t>(range.begin),
+                      source.cached.begin() + static_cast<std::ptrdiff_t>(range.end));
+  message.pull = member.begin_pull();
+  net_.push_back(message);
+  if (!rng.chance(mood_.slow)) return;
+  member.end_pull(message.pull);
+  message.answer.error = EOPNOTSUPP;
+  message.is_answer = true;
   net_.push_back(std::move(message));
 }
 

@@ -171,7 +171,8 @@ class MirrorWorld {
     unsigned link = 0;  ///< the session that carries it
     unsigned node = 0;  ///< the server
     bool is_answer = false;
-    bool lands = false;  ///< of a pull: the data have been read
+    bool lands = false;      ///< of a pull: the data have been read
+    std::uint64_t pull = 0;  ///< its number at the member
     std::uint64_t sent_at = 0;
     mirror::Command command{};
     mirror::Answer answer{};
@@ -205,6 +206,7 @@ class MirrorWorld {
     unsigned time = 0;         ///< that leases end
     unsigned wait = 0;         ///< that they do when a client waits for members in vain
     bool stalls = false;       ///< a client sleeps while another one goes on without a member
+    unsigned slow = 0;         ///< that a pull is answered before its data arrive
     unsigned astray = 0;       ///< that another server answers a member at the address of a source
     unsigned steps = 700;
   };
@@ -224,6 +226,7 @@ class MirrorWorld {
   void lose_power(unsigned member);
   void deliver();
   void execute(Message message);
+  void pull(Message message, const MirrorNode& source);
   const MirrorNode& source_of(const Message& message);
   bool pulls_from(const MirrorNode& source, const Message& message) const;
   /// Goes on without faults until that is so. False: it takes too long.

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "bridge/daemon/server/mirror/members.hpp"
 
-#include <boost/asio/post.hpp>
 #include <cerrno>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -13,7 +12,6 @@
 #include "bridge/daemon/server/mirror/peer_members.hpp"
 #include "bridge/protocol/uuid.hpp"
 #include "bridge/server/mirror/mirror_annex.hpp"
-#include "rdma/transport/reactor.hpp"
 
 namespace rnbd::mirror {
 namespace {
@@ -42,17 +40,11 @@ constexpr SettingRule kRules[] = {
      set_pull},
 };
 
-/// Empty: this server copies nothing from other members.
-MemberMessages::Reader reader_of(const AnnexStart& start) {
+/// Null: this server copies nothing from other members.
+std::unique_ptr<PullReader> reader_of(const AnnexStart& start) {
   const auto keys = start.settings.of_annexes.find(kPull);
-  if (keys == start.settings.of_annexes.end()) return {};
-  return [peers = std::make_shared<PeerMembers>(keys->second, start.log)](
-             rtrs::Reactor* reactor, const PullSource& source, rtrs::MutableBytes into,
-             std::function<void(int)> then) {
-    peers->read(source, into, [reactor, then = std::move(then)](int error) {
-      boost::asio::post(reactor->io(), [then, error] { then(error); });
-    });
-  };
+  if (keys == start.settings.of_annexes.end()) return nullptr;
+  return std::make_unique<PeerMembers>(keys->second, start.log);
 }
 
 tl::expected<std::shared_ptr<ServerAnnex>, std::string> open(const AnnexStart& start) {

@@ -7,6 +7,7 @@
 #include <chrono>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "bridge/client/config.hpp"
 #include "bridge/client/control.hpp"
@@ -22,12 +23,12 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::size_t kPeerThreads = 4;
-/// Of them, for one client.
-constexpr std::size_t kMostReads = 2;
+/// Of them, for one client. Clients take turns.
+constexpr std::size_t kMostReads = 1;
 /// Sources: clients choose their URIs.
 constexpr std::size_t kMostPeers = 64;
 /// Of them, for one client.
-constexpr std::size_t kMostPeersOfOne = 16;
+constexpr std::size_t kMostPeersOfOne = 15;
 /// Shorter than a client takes to be patient with the server that waits for it.
 constexpr std::chrono::seconds kPeerPatience{2};
 /// For all that one read asks a source. The client copies by itself what takes longer.
@@ -188,6 +189,21 @@ void PeerMembers::read(const mirror::PullSource& source, rtrs::MutableBytes into
   if (client.running == kMostReads) return;
   ++client.running;
   run_next(source.client);
+}
+
+/// Those that are read just now go with the read, which nobody wants any more.
+void PeerMembers::forget(const wire::Uuid& client) {
+  std::vector<std::shared_ptr<Peer>> gone;
+  const std::lock_guard lock{mutex_};
+  for (auto each = peers_.begin(); each != peers_.end();) {
+    if (each->second->client() == client) {
+      gone.push_back(std::move(each->second));
+      each = peers_.erase(each);
+    } else {
+      ++each;
+    }
+  }
+  if (!gone.empty()) threads_.post([gone = std::move(gone)] {});  // closing may take long
 }
 
 /// With the lock held. The client has a thread for it.

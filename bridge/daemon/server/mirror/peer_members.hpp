@@ -16,17 +16,18 @@
 
 namespace rnbd {
 
-/// One session for each URI. It is made at the first use, and closed when it is unused and its
-/// place is needed for another one. A client has a share of the places and of the threads, so that
-/// its sources keep others from nothing when they do not answer.
+/// One session for each URI. It is made at the first use. It is closed when it is unused and its
+/// place is needed for another one, or with the session of its client. A client has one thread at a
+/// time, and a share of the places, so that its sources keep others from nothing when they do not
+/// answer.
 ///
 /// Threads: any.
-class PeerMembers {
+class PeerMembers final : public mirror::PullReader {
  public:
   /// `keys` are those behind '?' in a URI, or "on".
   PeerMembers(std::string keys, rtrs::Log log);
   /// Waits for all reads.
-  ~PeerMembers();
+  ~PeerMembers() override;
   PeerMembers(const PeerMembers&) = delete;
   PeerMembers& operator=(const PeerMembers&) = delete;
 
@@ -34,7 +35,8 @@ class PeerMembers {
   /// reached, does not answer in time, refuses this server, or does not serve the client; or the
   /// read is not wanted any more), EIO.
   void read(const mirror::PullSource& source, rtrs::wire::MutableBytes into,
-            std::function<void(int error)> then);
+            std::function<void(int error)> then) override;
+  void forget(const wire::Uuid& client) override;
 
  private:
   class Peer;
