@@ -107,6 +107,41 @@ PYTHON
 }
 it "what is written and zeroed is on every server, and is read from each" plain
 
+# kib NAME: that its copy takes of the storage.
+kib() { du -k "$1.img" | cut -f 1; }
+# map_of URI: the blocks as NBD clients see them, one line for each run.
+map_of() { limited nbdinfo --json --map "$1" | jq -c '.[] | [.offset, .length, .type]'; }
+# Also more than one order to a server clears.
+trims() {
+  disk_size=600M
+  start_members a b
+  face_of_mirror "control=$PWD/control"
+  [[ $(limited nbdinfo --can trim "$uri" && limited nbdinfo --can fast-zero "$uri" && echo both) == both ]] ||
+    fail "no trim is offered"
+  nbdsh <<'PYTHON'
+for mib in range(0, 600, 20):
+    h.pwrite(b"x" * (2 << 20), mib << 20)
+h.trim(400 << 20, 100 << 20)
+h.trim((1 << 20) - 100, (20 << 20) + 50)
+h.zero(3 << 20, 540 << 20)
+h.flush()
+assert h.pread(4 << 20, 99 << 20) == b"\0" * (4 << 20)
+PYTHON
+  eventually 120 all_in_step
+  for name in a b; do
+    limited nbdkit -r -U - file "$PWD/$name.img" --run "nbdinfo --json --map \$uri" |
+      jq -c '.[] | [.offset, .length, .type]' >"map.$name"
+  done
+  map_of "$uri" >map.mirror
+  (($(wc -l <map.mirror) > 2)) || fail "there are no holes: $(cat map.mirror)"
+  if ! cmp map.mirror map.a || ! cmp map.mirror map.b; then
+    fail "the maps differ: $(diff map.mirror map.a; diff map.a map.b)"
+  fi
+  copies_are_same a b
+  (($(kib a) < 60000 && $(kib b) < 60000)) || fail "the copies take $(kib a) and $(kib b) KiB"
+}
+it "a trim frees room on every server, and clients see holes" trims
+
 # While the mirror is used, and when nobody uses it.
 one_named() {
   start_members a b
@@ -344,8 +379,6 @@ pulls_astray() {
 }
 it "a server copies nothing from another one than the client means, wherever its name leads" pulls_astray
 
-# kib NAME: that its copy takes of the storage.
-kib() { du -k "$1.img" | cut -f 1; }
 sparse() {
   member_options=("$@")
   disk_size=128M

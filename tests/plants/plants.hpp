@@ -156,6 +156,11 @@ namespace plants {
   X(unknown_history, "a client attaches although a forced history is known and not met")          \
   X(pending_forgotten, "a view that was recorded and never in force gives nobody a place")        \
   X(pull_from_anyone, "a member copies from any server that the same client has claimed")         \
+  X(trim_unlogged, "zeroing does not enter the activity log")                                     \
+  X(trim_half_done, "a member that cannot zero as it is told counts as having zeroed")            \
+  X(extents_no_lock, "extents are told of what is being changed")                                 \
+  X(extents_from_syncing, "a member that is not in step tells extents")                           \
+  X(extents_unequal, "extents of a region are told before it is made equal")                      \
   X(late_pull_lands, "what a member is told to copy is written though it was answered already")   \
   X(confirm_not_known, "a member does not note that the others have the view in force")           \
   X(beat_not_counted, "nobody counts before regions leave the activity logs")                     \

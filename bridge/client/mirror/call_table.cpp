@@ -14,14 +14,17 @@ using wire::IoOperation;
 /// The time that a leaving user waits for a silent member; then that member is dropped.
 constexpr std::chrono::seconds kGrace{3};
 
-void submit(Group& group, std::uint64_t number, const Transfer& transfer) {
-  Group::Kind kind = Group::Kind::write;
-  if (transfer.operation == IoOperation::read) kind = Group::Kind::read;
-  if (transfer.operation == IoOperation::flush) kind = Group::Kind::flush;
-  const std::uint64_t end = transfer.offset + transfer.length;
-  group.submit(
-      kind, number,
-      {transfer.offset / wire::kSectorSize, (end + wire::kSectorSize - 1) / wire::kSectorSize});
+Group::Kind kind_of(const Call& call) {
+  switch (call.transfer.operation) {
+    case IoOperation::read:
+      return call.asks ? Group::Kind::extents : Group::Kind::read;
+    case IoOperation::flush:
+      return Group::Kind::flush;
+    case IoOperation::write_zeroes:
+      return Group::Kind::zero;
+    default:
+      return Group::Kind::write;
+  }
 }
 
 }  // namespace
@@ -32,17 +35,80 @@ CallTable::CallTable(CallAnswers& answers, Withdraw withdraw)
 void CallTable::add(const CallPtr& call, Group* live) {
   const std::uint64_t number = next_++;
   calls_.emplace(number, call);
-  if (live != nullptr) submit(*live, number, call->transfer);
+  if (live != nullptr) submit(number, call, *live);
 }
 
 void CallTable::submit_all(Group& group) {
-  for (const auto& [number, call] : Calls{calls_}) submit(group, number, call->transfer);
+  due_.clear();
+  for (const auto& [number, call] : Calls{calls_}) submit(number, call, group);
 }
 
-void CallTable::lend(std::uint64_t operation, Task& task) const {
+void CallTable::submit_due(Group* live) {
+  for (const std::uint64_t number : std::exchange(due_, {})) {
+    const auto found = calls_.find(number);
+    if (found == calls_.end()) continue;
+    const CallPtr call = found->second;
+    if (call->left)
+      end(number, EINTR);
+    else if (live != nullptr)
+      submit(number, call, *live);
+  }
+}
+
+void CallTable::submit(std::uint64_t number, const CallPtr& call, Group& group) {
+  Transfer& transfer = call->transfer;
+  if (transfer.operation == IoOperation::discard) {
+    call->trims = true;
+    shrink(transfer);
+  }
+  if (call->trims && (!trims_ || !zeroing_.fast || transfer.length == 0)) {
+    call->rest_end = 0;
+    return end(number, 0);
+  }
+  if (transfer.operation == IoOperation::write_zeroes || call->asks) cut(*call);
+  const std::uint64_t end = transfer.offset + transfer.length;
+  group.submit(
+      kind_of(*call), number,
+      {transfer.offset / wire::kSectorSize, (end + wire::kSectorSize - 1) / wire::kSectorSize});
+}
+
+void CallTable::shrink(Transfer& trim) const {
+  const std::uint64_t granule = std::max<std::uint64_t>(zeroing_.granule, 1);
+  const std::uint64_t begin = (trim.offset + granule - 1) / granule * granule;
+  std::uint64_t end = trim.offset + trim.length;
+  if (end != zeroing_.size) end = end / granule * granule;
+  trim.operation = IoOperation::write_zeroes;
+  trim.no_unmap = false;
+  trim.fast = true;
+  trim.length = end > begin ? end - begin : 0;
+  if (trim.length != 0) trim.offset = begin;
+}
+
+void CallTable::cut(Call& call) const {
+  Transfer& transfer = call.transfer;
+  const std::uint64_t end = call.rest_end != 0 ? call.rest_end : transfer.offset + transfer.length;
+  std::uint64_t piece_end = end;
+  if (zeroing_.piece != 0)
+    piece_end = std::min(end, (transfer.offset / zeroing_.piece + 1) * zeroing_.piece);
+  transfer.length = piece_end - transfer.offset;
+  call.rest_end = piece_end < end && !call.asks ? end : 0;
+}
+
+void CallTable::lend(std::uint64_t operation, Order order, Task& task) const {
   const CallPtr& call = calls_.at(operation);
   task.of = call;
   task.transfer = call->transfer;
+  if (order == Order::write) task.transfer.fast = false;
+}
+
+void CallTable::zeroed_slowly(std::uint64_t operation) {
+  if (const auto found = calls_.find(operation); found != calls_.end())
+    trims_ = trims_ && !found->second->trims;
+}
+
+void CallTable::told(std::uint64_t operation, const std::vector<wire::Extent>& extents) {
+  if (const auto found = calls_.find(operation); found != calls_.end())
+    found->second->extents = extents;
 }
 
 bool CallTable::is_flush(std::uint64_t operation) const {
@@ -51,7 +117,14 @@ bool CallTable::is_flush(std::uint64_t operation) const {
 }
 
 void CallTable::end(std::uint64_t operation, int error) {
-  if (const auto call = calls_.extract(operation)) answers_.end(*call.mapped(), error);
+  const auto ended = calls_.extract(operation);
+  if (!ended) return;
+  Call& call = *ended.mapped();
+  if (error != 0 || call.rest_end == 0 || call.left) return answers_.end(call, error);
+  call.transfer.offset += call.transfer.length;
+  call.transfer.length = call.rest_end - call.transfer.offset;
+  due_.push_back(next_);
+  calls_.emplace(next_++, ended.mapped());
 }
 
 void CallTable::note_failure(std::uint64_t operation, int error) {
@@ -100,7 +173,7 @@ void CallTable::let_go(Clock::time_point now) {
 /// Withdrawing may lose a member, and that may end this call or others.
 void CallTable::let_go(std::uint64_t number, const CallPtr& call, Clock::time_point now) {
   if (!call->left || !calls_.contains(number)) return;
-  const bool moves = call->transfer.operation != IoOperation::flush;
+  const bool moves = call->transfer.operation != IoOperation::flush && !call->asks;
   if (moves && !withdraw_(number, now - *call->left > kGrace)) return;
   if (!calls_.contains(number)) return;
   call->take_over();

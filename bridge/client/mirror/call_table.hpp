@@ -23,7 +23,11 @@ namespace rnbd::mirror {
 
 /// A call that waits, or a job of a lane.
 struct Call {
-  Transfer transfer;
+  Transfer transfer;           ///< the piece of it that is under way
+  std::uint64_t rest_end = 0;  ///< bytes: the end of further pieces; 0: there are none
+  bool trims = false;          ///< it is a hint: where zeroing is slow, it has no effect
+  bool asks = false;           ///< for extents, not for content
+  std::vector<wire::Extent> extents;
   MirrorLane* lane = nullptr;
   rtrs::LaneLoop::Job* job = nullptr;
   std::vector<std::byte> own;  ///< the data, once its user has left
@@ -72,8 +76,20 @@ class CallAnswers {
   std::vector<MirrorLane*> lanes_;  ///< with jobs that have ended
 };
 
+/// The rules of zeroing that the present members make.
+///
+/// Units: bytes.
+struct Zeroing {
+  bool fast = false;          ///< all of them can, without writing zeroes
+  std::uint64_t granule = 1;  ///< a power of two, or a multiple of all blocks; trims are cut to it
+  std::uint64_t size = 0;     ///< of the disk, with its padding
+  std::uint64_t piece = 0;    ///< the most for one operation; pieces end at multiples; 0: any
+};
+
 /// Numbers the requests as operations of the group, and ends each once: with its answer, or because
-/// its user leaves. Requests stay here from one group to the next.
+/// its user leaves. Requests stay here from one group to the next. A large one to zero becomes
+/// several operations, one after the other. A trim becomes zeroing of the blocks that are within
+/// it, which must be fast.
 ///
 /// Threads: the mirror's.
 class CallTable {
@@ -90,8 +106,16 @@ class CallTable {
   void add(const CallPtr& call, Group* live);
   /// All go to a group that has just become live.
   void submit_all(Group& group);
+  /// Begins the next pieces of requests whose last ones have ended. Not inside calls of the group.
+  void submit_due(Group* live);
   /// Has a task use the memory of a call, which it keeps.
-  void lend(std::uint64_t operation, Task& task) const;
+  void lend(std::uint64_t operation, Order order, Task& task) const;
+
+  void set_zeroing(const Zeroing& zeroing) { zeroing_ = zeroing; }
+  /// A member could not zero as it was told. If that was to trim, trims have no effect from now on.
+  void zeroed_slowly(std::uint64_t operation);
+  /// The answer to a question for extents.
+  void told(std::uint64_t operation, const std::vector<wire::Extent>& extents);
 
   bool is_flush(std::uint64_t operation) const;
   void end(std::uint64_t operation, int error);
@@ -110,6 +134,9 @@ class CallTable {
  private:
   using Calls = std::map<std::uint64_t, CallPtr>;
 
+  void submit(std::uint64_t number, const CallPtr& call, Group& group);
+  void shrink(Transfer& trim) const;
+  void cut(Call& call) const;
   void cancel(Calls::const_iterator call, const Group* live);
   void let_go(std::uint64_t operation, const CallPtr& call, Clock::time_point now);
 
@@ -117,6 +144,9 @@ class CallTable {
   const Withdraw withdraw_;
   Calls calls_;
   std::uint64_t next_ = 1;
+  std::vector<std::uint64_t> due_;  ///< pieces that have not begun
+  Zeroing zeroing_;
+  bool trims_ = true;
 };
 
 }  // namespace rnbd::mirror

@@ -52,10 +52,13 @@ void Group::answer(const Answer& answer) {
   if (sent->order == Order::claim) return claimed(sent->member, answer);
   if (sent->order == Order::inspect) return inspected(sent->member, answer.error);
   if (sent->order == Order::pull) return pulled(sent->operation, sent->member, answer.error);
-  const bool unreadable = answer.error == EIO && sent->order == Order::read;
+  const bool shows = sent->order == Order::read || sent->order == Order::extents;
+  const bool unreadable = answer.error == EIO && shows;
   if (unreadable && live()) return read_failed(sent->operation, sent->member);
   const bool refuses = answer.error != 0 && answer.error != EIO && answer.error != ESTALE;
-  if (refuses && sent->order == Order::write && live())
+  if (answer.error == EOPNOTSUPP && sent->order == Order::zero)
+    return zero_by_writing(sent->operation, sent->member);
+  if (refuses && (sent->order == Order::write || sent->order == Order::zero) && live())
     return refused(sent->operation, sent->member, answer.error);
   if (answer.error != 0) return lose(sent->member, true);
   std::uint64_t& served = members_[sent->member].served_tag;
@@ -91,8 +94,10 @@ void Group::answer(const Answer& answer) {
       }
       [[fallthrough]];
     case Order::write:
+    case Order::zero:
     case Order::copy:
     case Order::read:
+    case Order::extents:
       if (operation == operations_.end()) return;
       operation->second.acked = with(operation->second.acked, sent->member);
       break;

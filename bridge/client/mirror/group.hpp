@@ -16,7 +16,12 @@
 
 namespace rnbd::mirror {
 
-enum class OperationKind : std::uint8_t { read, write, flush, equal, copy };
+enum class OperationKind : std::uint8_t { read, extents, write, zero, flush, equal, copy };
+
+/// True if it shows content: it needs all that a read needs.
+constexpr bool shows(OperationKind kind) {
+  return kind == OperationKind::read || kind == OperationKind::extents;
+}
 
 struct Operation {
   enum class Step : std::uint8_t { queued, locking, reading, pulling, writing };
@@ -175,6 +180,7 @@ class Group {
   void pull(std::uint64_t id);
   void pulled(std::uint64_t id, unsigned member, int error);
   void write(std::uint64_t id);
+  void zero_by_writing(std::uint64_t id, unsigned member);
   void settle(std::uint64_t id);
   bool is_claimed_anew(MemberSet members);
   bool has_lease(const Operation& read);

@@ -109,6 +109,7 @@ void GroupDriver::settle() {
     if (news == News::over) begin_anew();
     if (news == News::doubted) begin_without_doubt();
     if (news == News::attached) go_live();
+    calls_.submit_due(live_group());
     for (Member& member : members_) member.session.flush();
   } while (collect() || news_ != News::none);
 }
@@ -118,6 +119,8 @@ void GroupDriver::go_live() {
     return !member.session.is_open() || member.lost_power;
   });
   lossy_ = was_live_ && (std::exchange(forced_, false) || lost);
+  learn_zeroing();
+  tell_abilities();
   calls_.submit_all(*group_);
   report();  // no reader sees the mirror attached with an old report
   state_.set_live(true);
@@ -127,6 +130,7 @@ void GroupDriver::tick() {
   const auto now = Clock::now();
   next_tick_ = now + kTick;
   check_links(now);
+  learn_zeroing();
   calls_.let_go(now);
   if (group_ != nullptr && !superseded_) {
     const auto patience = std::min<Clock::duration>(kPatience, config_.connect_timeout / 2);

@@ -152,6 +152,8 @@ class GroupDriver final : private GroupHost {
   /// Null while there is none, or while it does not take requests.
   Group* live_group() const;
   void begin_group(const OpenMember& open);
+  void learn_zeroing();
+  void tell_abilities();
   void lost(unsigned member);
   Clock::duration wait_after_failure(unsigned member);
   void check_hanging(unsigned member, Clock::time_point now);

@@ -46,9 +46,10 @@ void GroupDriver::send(const Command& command) {
       break;
     case Order::read:
     case Order::write:
+    case Order::zero:
     case Order::copy:
       own ? copies_.lend(command, open.geometry().block, *task)
-          : calls_.lend(command.operation, *task);
+          : calls_.lend(command.operation, command.order, *task);
       break;
     default: {
       const std::size_t room = open.geometry().max_io;
@@ -67,18 +68,23 @@ void GroupDriver::finished(TaskPtr task) {
     if (task->message) answer = task->message->answer();
     answer.tag = task->tag;
     answer.error = member.session.outcome(*task);
-    if (answer.error == EOPNOTSUPP && task->transfer.operation == wire::IoOperation::write_zeroes) {
+    const bool slowly =
+        task->transfer.operation == wire::IoOperation::write_zeroes && answer.error == EOPNOTSUPP;
+    if (slowly && task->order != Order::zero) {
       task->transfer.operation = wire::IoOperation::write;
       return member.session.start(std::move(task));
     }
+    if (slowly) calls_.zeroed_slowly(task->operation);
+    if (task->order == Order::extents && answer.error == 0)
+      calls_.told(task->operation, task->message->extents());
     if (task->message && !task->message->complaint().empty())
       member.link->set_trouble(task->message->complaint());
     if (task->order == Order::claim) judge(task->member, answer);
     if (task->order == Order::claim && answer.error == 0) claimed(task->member, answer.claimed);
     if (answer.error == 0) member.shown = std::max(member.shown, task->began);
-    if (answer.error != 0 && answer.error != ESTALE)
+    if (answer.error != 0 && answer.error != ESTALE && !slowly)
       calls_.note_failure(task->operation, answer.error);
-    if (answer.error != 0) {
+    if (answer.error != 0 && !slowly) {
       member.failure = answer.error;
       member.bad_disk = !task->message && answer.error != ESTALE;
     }

@@ -22,7 +22,7 @@ wire::Uuid random_uuid() {
 /// The abilities that all members have.
 DeviceGeometry geometry_of_mirror(DeviceGeometry geometry) {
   geometry.device_id = 0;
-  geometry.max_discard = 0;  // discarded blocks need not be equal on all
+  geometry.max_discard = 0;  // it and others are known when the group is attached
   geometry.extents = geometry.cache = geometry.fast_zero = geometry.in_use = false;
   geometry.witness = {};
   geometry.export_uuid = {};
@@ -93,6 +93,34 @@ void GroupDriver::begin_group(const OpenMember& open) {
   GroupHost& host = *this;
   group_ = std::make_unique<Group>(options, host);
   state_.set_geometry(geometry_of_mirror(geometry));
+}
+
+/// By the members that are there, in step or not.
+void GroupDriver::learn_zeroing() {
+  constexpr std::uint64_t kMostRegions = 256;  // one page of a record has more
+  Zeroing zeroing{.fast = true,
+                  .size = state_.geometry().padded_size,
+                  .piece = kMostRegions << shape_.region_shift};
+  for (const Member& member : members_) {
+    if (!member.session.is_open()) continue;
+    const DeviceGeometry& geometry = member.session.open().geometry();
+    zeroing.fast = zeroing.fast && geometry.fast_zero;
+    zeroing.granule =
+        std::max<std::uint64_t>({zeroing.granule, geometry.discard_granularity, geometry.block});
+  }
+  calls_.set_zeroing(zeroing);
+}
+
+/// To those who open the disk from now on: what all members in step can.
+void GroupDriver::tell_abilities() {
+  bool fast_zero = true, extents = true;
+  for (unsigned i = 0; i < members_.size(); ++i) {
+    if (!has(group_->in_step(), i) || !members_[i].session.is_open()) continue;
+    const DeviceGeometry& geometry = members_[i].session.open().geometry();
+    fast_zero = fast_zero && geometry.fast_zero;
+    extents = extents && geometry.extents;
+  }
+  state_.set_abilities(fast_zero, extents);
 }
 
 MemberSet GroupDriver::leased() {

@@ -16,12 +16,14 @@ enum class Order : std::uint8_t {
   inspect,  ///< fails with ENOTEMPTY unless the whole disk is known to read as zeroes
   view,
   confirm,
-  echo,   ///< do nothing
-  maps,   ///< return the activity log and the dirty maps
-  read,   ///< `range` into the memory of `operation`; of one of the group, the member's part of it
-  write,  ///< `range` from that memory, and into the activity log; likewise, the part of `source`
-  copy,   ///< likewise, to a member that is not in step
-  pull,   ///< likewise, but the member reads it from `source` by itself
+  echo,  ///< do nothing
+  maps,  ///< return the activity log and the dirty maps
+  read,  ///< `range` into the memory of `operation`; of one of the group, the member's part of it
+  extents,  ///< which parts of `range` read as zeroes, likewise
+  zero,     ///< zeroes in `range`, and into the activity log. EOPNOTSUPP: only by `write`
+  write,    ///< `range` from that memory, and into the activity log; likewise, the part of `source`
+  copy,     ///< likewise, to a member that is not in step
+  pull,     ///< likewise, but the member reads it from `source` by itself
   flush,
   beat,  ///< count up to `age`, before regions leave the activity log
   cool,  ///< take `regions` out of the activity log; all have counted up to `age`

@@ -9,7 +9,7 @@ namespace rnbd::mirror {
 
 bool Group::may_start(const Operation& operation) const {
   if (members_.gate_closed()) return false;
-  return operation.kind == Kind::read || !activity_.is_leaving(operation.range);
+  return shows(operation.kind) || !activity_.is_leaving(operation.range);
 }
 
 void Group::submit(Kind kind, std::uint64_t operation, Range range) {
@@ -30,11 +30,10 @@ void Group::start(std::uint64_t id) {
   }
   operation.step = Step::locking;
   // Already now: until it has its lock, a COOL may be sent that would overtake it.
-  if (operation.kind != Kind::read) activity_.touch(operation.range);
+  if (!shows(operation.kind)) activity_.touch(operation.range);
   if (operation.kind == Kind::flush) return write(id);
-  if (operation.kind == Kind::read) make_equal(operation.range);
-  const auto mode =
-      operation.kind == Kind::read ? RangeLock::Mode::shared : RangeLock::Mode::exclusive;
+  if (shows(operation.kind)) make_equal(operation.range);
+  const auto mode = shows(operation.kind) ? RangeLock::Mode::shared : RangeLock::Mode::exclusive;
   if (locks_.acquire(id, operation.range, mode)) run(id);
 }
 
@@ -49,8 +48,8 @@ void Group::make_equal(const Range& range) {
 void Group::run(std::uint64_t id) {
   if (is_over()) return;  // one that was granted with it has ended the group
   Operation& operation = operations_.at(id);
-  if (operation.kind == Kind::write) return write(id);
-  if (operation.kind != Kind::read || !regions_.meets(operation.range, unequal_)) return read(id);
+  if (operation.kind == Kind::write || operation.kind == Kind::zero) return write(id);
+  if (!shows(operation.kind) || !regions_.meets(operation.range, unequal_)) return read(id);
   operation.step = Step::queued;  // until it is equal
   queue_.push_back(id);
   for (const std::uint64_t next : locks_.release(id)) run(next);
@@ -84,8 +83,8 @@ void Group::read_from(unsigned member, std::uint64_t id) {
   if (members_[member].stage == Stage::down) return;
   Operation& operation = operations_.at(id);
   operation.sent = with(operation.sent, member);
-  members_.post(member, Order::read, {.operation = id},
-                {.range = operation.range, .operation = id});
+  const Order what = operation.kind == Kind::extents ? Order::extents : Order::read;
+  members_.post(member, what, {.operation = id}, {.range = operation.range, .operation = id});
 }
 
 /// Once it is read elsewhere, the member gets the region anew. If it cannot read that either, it is
@@ -213,7 +212,7 @@ void Group::write(std::uint64_t id) {
   Operation& operation = operations_.at(id);
   operation.step = Step::writing;
   auto to = static_cast<MemberSet>(in_step() | members_.syncing());
-  Order what = Order::write;
+  Order what = operation.kind == Kind::zero ? Order::zero : Order::write;
   if (operation.kind == Kind::copy) {
     // Another disk may have come in its place since, which is not taken in yet.
     to = live() ? static_cast<MemberSet>(bit(operation.target) & members_.syncing())
@@ -231,16 +230,24 @@ void Group::write(std::uint64_t id) {
   }
   operation.acked = same;
   operation.sent = operation.refused = 0;
-  if (what == Order::write) activity_.log(operation.range);
+  const bool logged = what == Order::write || what == Order::zero;
+  if (logged) activity_.log(operation.range);
   for (unsigned i = 0; i < options_.members; ++i) {
     if (!has(to, i) || members_[i].stage < Stage::claimed) continue;
-    if (what == Order::write && members_.syncs(i))
-      regions_.add(operation.range, members_[i].logged);
+    if (logged && members_.syncs(i)) regions_.add(operation.range, members_[i].logged);
     members_.post(i, what, {.operation = id},
                   {.range = operation.range, .operation = id, .source = operation.source});
     operation.sent = with(operation.sent, i);
   }
   if (operation.sent == 0) settle(id);  // all are the same, or a member is gone
+}
+
+/// The others may have zeroed it, so the user is not told that this one cannot do so in that way.
+void Group::zero_by_writing(std::uint64_t id, unsigned member) {
+  const auto found = operations_.find(id);
+  if (found == operations_.end()) return;
+  members_.post(member, Order::write, {.operation = id},
+                {.range = found->second.range, .operation = id});
 }
 
 /// Ends operations that all required members have done. While a view is recorded, nothing is read
@@ -255,7 +262,7 @@ void Group::settle(std::uint64_t id) {
   if (operation.step == Step::pulling && operation.sent == 0) return finish(id);  // for nobody
   if (operation.step == Step::reading) {
     if (!within(operation.sent, operation.acked) || is_claimed_anew(operation.acked)) return;
-    if (operation.kind != Kind::read) return write(id);
+    if (!shows(operation.kind)) return write(id);
     if (has_lease(operation)) finish(id);
     return;
   }

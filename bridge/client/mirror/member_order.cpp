@@ -79,6 +79,8 @@ void MemberOrder::start(rtrs::ClientLane& lane) {
     case Order::beat:
     case Order::cool:
       return send_cool(lane);
+    case Order::extents:
+      return ask_extents(lane);
     case Order::echo:
       return ask_echo(lane);
     case Order::maps:
@@ -218,12 +220,29 @@ void MemberOrder::ask_status(rtrs::ClientLane& lane) {
   send(lane, message, true);
 }
 
+std::uint64_t MemberOrder::asked_bytes() const {
+  return std::min(command_.range.end * wire::kSectorSize, shape_.size) -
+         command_.range.begin * wire::kSectorSize;
+}
+
+void MemberOrder::ask_extents(rtrs::ClientLane& lane) {
+  constexpr std::size_t kMost = 1024;  // extents
+  data_.assign(std::min(room_, sizeof(wire::BlockStatusResponse) + kMost * sizeof(wire::Extent)),
+               std::byte{});
+  wire::BlockStatus message;
+  message.header = wire::header_of(wire::MessageType::block_status);
+  message.offset = command_.range.begin * wire::kSectorSize;
+  message.length = asked_bytes();
+  send(lane, message, true);
+}
+
 void MemberOrder::on_done(rtrs::ClientLane& lane, rtrs::Request& request) {
   static_cast<MemberOrder*>(request.context)->answered(lane, request.error);
 }
 
 void MemberOrder::answered(rtrs::ClientLane& lane, int error) {
   if (std::exchange(claiming_, false)) return claimed(lane, error);
+  if (command_.order == Order::extents) return told_extents(error);
   if (error == EOPNOTSUPP && command_.order == Order::inspect) return found_data();
   if (error != 0) return finish(error);
   if (command_.order == Order::inspect) return told_status(lane);
@@ -301,6 +320,18 @@ void MemberOrder::told_status(rtrs::ClientLane& lane) {
     empty_ += extent.length;
   }
   empty_ < shape_.size ? ask_status(lane) : finish(0);
+}
+
+void MemberOrder::told_extents(int error) {
+  if (error != 0 && error != EOPNOTSUPP) return finish(error);
+  wire::Extent data;
+  data.length = asked_bytes();
+  extents_ = {data};
+  if (error == EOPNOTSUPP) return finish(0);
+  auto told = wire::decode_block_status_response(data_, asked_bytes());
+  if (!told) return fail("its answer about its blocks makes no sense");
+  extents_ = *std::move(told);
+  finish(0);
 }
 
 void MemberOrder::found_data() {

@@ -26,7 +26,8 @@ struct GroupShape {
 };
 
 /// CLAIM, BLOCK STATUS, VIEW, CONFIRM, REGIONS, COOL or PULL, each in one or more messages. A claim
-/// also reads the member's maps. An echo is a question about the first region.
+/// also reads the member's maps. An echo is a question about the first region. A member that tells
+/// no extents counts as one with data everywhere.
 ///
 /// Errors:  the server's; EPROTO (an invalid answer, or one of another group: complaint());
 ///          ENOTEMPTY of an inspection, with a complaint.
@@ -44,6 +45,8 @@ class MemberOrder final : public rtrs::Operation {
 
   /// The answer, without tag and error; valid when finished.
   const Answer& answer() const { return answer_; }
+  /// The answer to the order `extents`: at least one, from the beginning of the range on.
+  const std::vector<wire::Extent>& extents() const { return extents_; }
   /// The mistake in the answer, for people; "" = none.
   const std::string& complaint() const { return complaint_; }
 
@@ -56,6 +59,8 @@ class MemberOrder final : public rtrs::Operation {
   void ask_echo(rtrs::ClientLane& lane);
   void ask_regions(rtrs::ClientLane& lane);
   void ask_status(rtrs::ClientLane& lane);
+  void ask_extents(rtrs::ClientLane& lane);
+  std::uint64_t asked_bytes() const;
   template <class T>
   void send(rtrs::ClientLane& lane, T message, bool question);
   std::vector<std::byte> data_of_view() const;
@@ -66,6 +71,7 @@ class MemberOrder final : public rtrs::Operation {
   void claimed(rtrs::ClientLane& lane, int error);
   void told_regions(rtrs::ClientLane& lane);
   void told_status(rtrs::ClientLane& lane);
+  void told_extents(int error);
   void take_device_id();
   std::string judge(const wire::MirrorClaimResponse& response) const;
   RegionMap& asked_map();
@@ -85,6 +91,7 @@ class MemberOrder final : public rtrs::Operation {
   unsigned which_ = 0;       ///< map that is asked for, as in REGIONS
   std::uint32_t first_ = 0;  ///< region of the next page
   std::uint64_t empty_ = 0;  ///< bytes from the beginning that are known to be zeroes
+  std::vector<wire::Extent> extents_;
   Answer answer_;
   std::string complaint_;
 };

@@ -54,7 +54,7 @@ class SentCommands {
   MemberSet written() const {
     MemberSet members = 0;
     for (const auto& [tag, sent] : sent_)
-      if (sent.order == Order::copy || sent.order == Order::write)
+      if (sent.order == Order::copy || sent.order == Order::write || sent.order == Order::zero)
         members = with(members, sent.member);
     return members;
   }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "bridge/client/mirror/mirror.hpp"
 
+#include <algorithm>
 #include <cerrno>
 #include <future>
 #include <utility>
@@ -68,6 +69,26 @@ void Mirror::leave() {
 int Mirror::run(const Transfer& transfer, const Interrupt& interrupt) {
   const auto call = std::make_shared<Call>();
   call->transfer = transfer;
+  return run(call, interrupt);
+}
+
+int Mirror::extents(std::uint64_t offset, std::uint64_t length, std::vector<wire::Extent>& extents,
+                    const Interrupt& interrupt) {
+  std::uint64_t before = offset % wire::kSectorSize;  // a question is about whole sectors
+  const auto call = std::make_shared<Call>();
+  call->transfer = {.offset = offset - before, .length = length + before};
+  call->asks = true;
+  if (const int error = run(call, interrupt)) return error;
+  for (wire::Extent& extent : call->extents) {
+    const std::uint64_t skipped = std::min<std::uint64_t>(before, extent.length);
+    before -= skipped;
+    extent.length = extent.length - skipped;
+    if (extent.length != 0) extents.push_back(extent);
+  }
+  return extents.empty() ? EIO : 0;
+}
+
+int Mirror::run(const CallPtr& call, const Interrupt& interrupt) {
   mailbox_.post({call, nullptr});
   const auto leave = [&] { post([this, call] { driver_.cancel(call); }); };
   return answers_.wait(*call, interrupt, leave);

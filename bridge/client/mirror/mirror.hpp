@@ -42,9 +42,12 @@ class Mirror final : public LaneSource, public std::enable_shared_from_this<Mirr
   /// The geometry of the disk; known after attach().
   DeviceGeometry geometry() const { return state_.geometry(); }
 
-  /// Performs a read, write, write_zeroes or flush of whole blocks, and waits for its end. The
-  /// memory is not used any more when it returns. Errors: as Disk.
+  /// Performs a read, write, write_zeroes, discard or flush of whole blocks, and waits for its end.
+  /// The memory is not used any more when it returns. Errors: as Disk.
   int run(const Transfer& transfer, const Interrupt& interrupt);
+  /// As Disk::extents(), with any borders and any number.
+  int extents(std::uint64_t offset, std::uint64_t length, std::vector<wire::Extent>& extents,
+              const Interrupt& interrupt);
   /// The changes of all users count as those of one, so that only patches keep others out.
   ChangesUnderWay& changes() { return changes_; }
 
@@ -89,6 +92,7 @@ class Mirror final : public LaneSource, public std::enable_shared_from_this<Mirr
   using Done = GroupDriver::Done;
 
   void post(std::function<void()> function) { mailbox_.post({nullptr, std::move(function)}); }
+  int run(const CallPtr& call, const Interrupt& interrupt);
   Done ask(const std::function<Done()>& question);
 
   const ClientConfig config_;

@@ -4,13 +4,14 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "bridge/client/disk.hpp"
 #include "bridge/client/mirror/mirror.hpp"
 
 namespace rnbd::mirror {
 
-/// A mirror never discards: after it, members might show different bytes there.
+/// A discard writes zeroes that may unmap, so that all members show the same bytes there.
 ///
 /// Errors:  as Disk.
 /// Threads: any.
@@ -25,6 +26,8 @@ class MirrorDevice final : public Disk {
   tl::expected<void, Failure> look_again(const Interrupt& /*interrupt*/) override { return {}; }
 
   int flush(const Interrupt& interrupt) override;
+  int extents(std::uint64_t offset, std::uint64_t length, std::size_t max_extents,
+              std::vector<wire::Extent>& extents, const Interrupt& interrupt) override;
   DeviceHandle& handle() override { return handle_; }
 
  private:

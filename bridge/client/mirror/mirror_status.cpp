@@ -202,6 +202,13 @@ void MirrorState::set_geometry(const DeviceGeometry& geometry) {
   if (geometry_.size == 0) geometry_ = geometry;
 }
 
+void MirrorState::set_abilities(bool fast_zero, bool extents) {
+  const std::lock_guard lock{mutex_};
+  geometry_.fast_zero = fast_zero;
+  geometry_.max_discard = fast_zero ? geometry_.max_write_zeroes : 0;
+  geometry_.extents = extents;
+}
+
 void MirrorState::set_live(bool live) {
   const std::lock_guard lock{mutex_};
   live_ = live;

@@ -89,6 +89,8 @@ class MirrorState {
 
   /// It stays as it is set first.
   void set_geometry(const DeviceGeometry& geometry);
+  /// Those that may change from one group to the next. `fast_zero`: and so trims have an effect.
+  void set_abilities(bool fast_zero, bool extents);
   void set_live(bool live);
   /// It can never be attached again. False: it was dead before.
   bool die(const std::string& reason);

@@ -6,6 +6,15 @@ namespace {
 
 constexpr unsigned kNoClient = ~0U;
 
+/// Those of the values that a read may have seen as `seen`.
+std::set<std::uint64_t> seen_as(std::uint64_t seen, const std::set<std::uint64_t>& values) {
+  std::set<std::uint64_t> same;
+  for (const std::uint64_t value : values)
+    if (seen == kUnknown || value == seen || (seen == kZeroes && is_hole(value)))
+      same.insert(value);
+  return same;
+}
+
 }  // namespace
 
 void MirrorChecker::begin(unsigned client, std::uint64_t operation, mirror::Range range,
@@ -106,7 +115,7 @@ bool MirrorChecker::read_before(unsigned client, std::uint64_t operation, mirror
   const auto read = reads_.extract({client, operation});
   if (!read || read.mapped().before.empty()) return false;
   for (auto sector = range.begin; sector < range.end; ++sector)
-    if (!read.mapped().before[sector].contains(seen[sector - range.begin])) return false;
+    if (seen_as(seen[sector - range.begin], read.mapped().before[sector]).empty()) return false;
   return true;
 }
 
@@ -117,12 +126,15 @@ void MirrorChecker::read(unsigned client, std::uint64_t operation, mirror::Range
   not_superseded(client);
   for (auto sector = range.begin; sector < range.end; ++sector) {
     const std::uint64_t value = seen[sector - range.begin];
-    at_end(sector, value);
-    possible_[sector] = {value};
+    auto left = seen_as(value, possible_[sector]);
+    if (left.empty()) at_end(sector, value);
+    possible_[sector] = std::move(left);
     // A read that is older does not show another one of those that were possible.
-    for (auto& [id, older] : reads_)
-      if (!older.before.empty() && older.before[sector].contains(value))
-        older.before[sector] = {value};
+    for (auto& [id, older] : reads_) {
+      if (older.before.empty()) continue;
+      auto before = seen_as(value, older.before[sector]);
+      if (!before.empty()) older.before[sector] = std::move(before);
+    }
   }
 }
 

@@ -26,7 +26,8 @@ void MirrorClient::send(const mirror::Command& command) {
                                .sent_at = world.time_,
                                .command = command,
                                .told = world.ledger_.sent(number, command, names)};
-  if (command.order == mirror::Order::write || command.order == mirror::Order::copy)
+  if (command.order == mirror::Order::write || command.order == mirror::Order::copy ||
+      command.order == mirror::Order::zero)
     message.data = command.operation < mirror::Group::kOwn
                        ? memory.at(command.operation)
                        : copies.at({command.operation, command.source});
@@ -54,11 +55,11 @@ void MirrorClient::done(std::uint64_t operation) {
     requests.erase(request);
     // A change that all had before the next client came may be acknowledged later.
     const bool lags = late && world.checker.newest() != number;
-    if (astray || (lags && kind != mirror::Group::Kind::read)) return forget(operation);
-    if (kind == mirror::Group::Kind::write) world.checker.wrote(number, operation);
+    if (astray || (lags && !mirror::shows(kind))) return forget(operation);
+    if (kind == mirror::Group::Kind::write || kind == mirror::Group::Kind::zero)
+      world.checker.wrote(number, operation);
     if (kind == mirror::Group::Kind::flush) world.checker.flushed(number, operation);
-    if (kind == mirror::Group::Kind::read)
-      world.checker.read(number, operation, range, memory.at(operation));
+    if (mirror::shows(kind)) world.checker.read(number, operation, range, memory.at(operation));
   }
   forget(operation);
 }
@@ -106,9 +107,9 @@ void MirrorClient::submit() {
   // One that does not know of the next client shows by new reads whether it serves users.
   const bool replaced = late && world.checker.newest() != number;
   if (requests.size() >= (replaced ? 12 : 6)) return;
-  const Kind kind =
-      replaced ? Kind::read
-               : world.rng.pick({Kind::write, Kind::write, Kind::read, Kind::read, Kind::flush});
+  const Kind kind = replaced ? Kind::read
+                             : world.rng.pick({Kind::write, Kind::write, Kind::zero, Kind::read,
+                                               Kind::read, Kind::extents, Kind::flush});
   const std::uint64_t begin = world.rng.below(world.options.sectors);
   const mirror::Range range{
       begin, world.rng.between(begin + 1, std::min(begin + 5, world.options.sectors))};
@@ -116,9 +117,10 @@ void MirrorClient::submit() {
   requests[operation] = {kind, range};
   const std::uint64_t value = kind == Kind::write ? world.next_value++ : 0;
   memory[operation] = Values(range.end - range.begin, value);
-  if (kind == Kind::write && !astray) world.checker.begin(number, operation, range, value);
+  const bool changes = kind == Kind::write || kind == Kind::zero;
+  if (changes && !astray) world.checker.begin(number, operation, range, value);
   if (kind == Kind::flush && !astray) world.checker.begin_flush(number, operation);
-  if (kind == Kind::read && !astray) world.checker.begin_read(number, operation);
+  if (mirror::shows(kind) && !astray) world.checker.begin_read(number, operation);
   group.submit(kind, operation, range);
 }
 

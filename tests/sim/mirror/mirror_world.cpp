@@ -47,6 +47,7 @@ MirrorWorld::MirrorWorld(std::uint64_t seed, bool trace)
            .time = rng.pick({0U, 0U, 20U}),
            .wait = rng.pick({100U, 700U}),
            .slow = rng.pick({0U, 0U, 300U}),
+           .no_zero = rng.pick({0U, 0U, 300U}),
            .astray = rng.pick({0U, 0U, 300U}),
            .steps = rng.pick({300U, 700U, 1500U})};
   if (mood_.scene != 0) mood_.fault = 2;
@@ -320,8 +321,8 @@ void MirrorWorld::must_not_destroy(const Message& message) const {
   const mirror::Command& command = message.command;
   const MirrorClient& client = *clients_[message.client];
   const bool begins = command.order == Order::view && newest().id == mirror::ViewId{};
-  const bool changes =
-      command.order == Order::write || command.order == Order::copy || command.order == Order::pull;
+  const bool changes = command.order == Order::write || command.order == Order::zero ||
+                       command.order == Order::copy || command.order == Order::pull;
   const auto must_stay = [this](unsigned place) {
     return nodes_[place].foreign && !nodes_[place].overwrite;
   };
@@ -359,9 +360,6 @@ int MirrorWorld::carry_out(Message& message) {
   mirror::Member& member = *node.member;
   const auto begin = static_cast<std::ptrdiff_t>(command.range.begin);
   const auto end = static_cast<std::ptrdiff_t>(command.range.end);
-  const auto region = [&](std::uint64_t sector) {
-    return static_cast<std::uint32_t>(sector / options.region_sectors);
-  };
   int error = 0;
   switch (command.order) {
     case mirror::Order::claim:
@@ -394,28 +392,45 @@ int MirrorWorld::carry_out(Message& message) {
     case mirror::Order::maps:
       answer.maps = over_wire(member.record().maps);
       return member.serve(command.session);
+    case mirror::Order::extents:
     case mirror::Order::read:
       data.assign(node.cached.begin() + begin, node.cached.begin() + end);
       if (std::any_of(node.unreadable.begin() + begin, node.unreadable.begin() + end,
                       [](char unreadable) { return unreadable != 0; }))
         error = EIO;
+      if (command.order == mirror::Order::extents)
+        for (std::uint64_t& value : data) value = is_hole(value) ? kZeroes : kUnknown;
       return member.serve(command.session) != 0 ? ESTALE : error;
     case mirror::Order::flush:
       error = member.serve(command.session);
       if (error == 0) node.durable = node.cached;
       return error;
+    case mirror::Order::zero:
+      if (rng.chance(mood_.no_zero))
+        return member.serve(command.session) != 0 ? ESTALE : EOPNOTSUPP;
+      return change(message, node);
     case mirror::Order::pull:
       if (data.empty()) return member.serve(command.session) != 0 ? ESTALE : EHOSTUNREACH;
       [[fallthrough]];
     case mirror::Order::write:
     case mirror::Order::copy:
-      error = member.write(command.session, region(command.range.begin),
-                           region(command.range.end - 1), command.order != mirror::Order::write);
-      if (error != 0) return error;
-      must_not_destroy(message);
-      return store(node, command.range, data);
+      return change(message, node);
   }
   return error;
+}
+
+/// Users' changes are logged before.
+int MirrorWorld::change(const Message& message, MirrorNode& node) {
+  const mirror::Command& command = message.command;
+  const auto region = [&](std::uint64_t sector) {
+    return static_cast<std::uint32_t>(sector / options.region_sectors);
+  };
+  const bool copies = command.order == mirror::Order::copy || command.order == mirror::Order::pull;
+  const int error = node.member->write(command.session, region(command.range.begin),
+                                       region(command.range.end - 1), copies);
+  if (error != 0) return error;
+  must_not_destroy(message);
+  return store(node, command.range, message.data);
 }
 
 /// A disk without room refuses what needs some. Of the rest of such a write it takes any part, and
@@ -423,8 +438,7 @@ int MirrorWorld::carry_out(Message& message) {
 int MirrorWorld::store(MirrorNode& node, mirror::Range range, const Values& data) {
   const auto lacks_room = [&](std::uint64_t sector) {
     const std::uint64_t value = data[sector - range.begin];
-    const bool is_hole = node.cached[sector] == 0 || node.cached[sector] == kNothing;
-    return node.full && is_hole && value != 0 && value != node.cached[sector];
+    return node.full && is_hole(node.cached[sector]) && value != 0 && value != node.cached[sector];
   };
   bool refused = false;
   for (auto sector = range.begin; sector < range.end; ++sector)
@@ -461,6 +475,8 @@ void MirrorWorld::receive(const Message& message) {
   const std::uint64_t operation = message.command.operation;
   if (message.command.order == mirror::Order::read && operation >= mirror::Group::kOwn)
     client.copies[{operation, message.command.member}] = message.data;
+  else if (message.command.order == mirror::Order::extents && client.memory.contains(operation))
+    client.memory[operation] = message.data;
   else if (message.command.order == mirror::Order::read && client.memory.contains(operation))
     client.memory[operation] = message.data;
   if (message.answer.error == 0) {

@@ -22,9 +22,14 @@ namespace sim {
 using Values = std::vector<std::uint64_t>;                    ///< one for each sector
 inline constexpr std::uint64_t kNothing = ~std::uint64_t{0};  ///< content of an empty disk
 inline constexpr std::uint64_t kForeign = kNothing - 1;       ///< data of others
+inline constexpr std::uint64_t kZeroes = kForeign - 1;        ///< extents: it reads as zeroes
+inline constexpr std::uint64_t kUnknown = kForeign - 2;       ///< extents: it reads as anything
 inline constexpr unsigned kSceneSteps = 3000;                 ///< at most, of a scene
 /// The time of the world, which passes in some steps only. The rules compare nothing else with it.
 inline constexpr std::uint64_t kLease = 4, kLeaseEnd = 5;
+
+/// An empty disk reads as zeroes.
+inline bool is_hole(std::uint64_t value) { return value == 0 || value == kNothing; }
 
 /// A rule is broken.
 struct MirrorViolation : std::runtime_error {
@@ -51,7 +56,7 @@ class MirrorChecker {
   /// part of it.
   void forced(const Values& content, const Values& durable);
   /// One that was submitted while its client was the newest one may show what was there until the
-  /// next one came.
+  /// next one came. Extents are checked likewise, where they say that zeroes are read.
   void read(unsigned client, std::uint64_t operation, mirror::Range range, const Values& seen);
   void at_end(std::uint64_t sector, std::uint64_t value) const;
   std::uint64_t operations() const { return operations_; }
@@ -207,6 +212,7 @@ class MirrorWorld {
     unsigned wait = 0;         ///< that they do when a client waits for members in vain
     bool stalls = false;       ///< a client sleeps while another one goes on without a member
     unsigned slow = 0;         ///< that a pull is answered before its data arrive
+    unsigned no_zero = 0;      ///< that a member cannot zero as it is told
     unsigned astray = 0;       ///< that another server answers a member at the address of a source
     unsigned steps = 700;
   };
@@ -243,6 +249,7 @@ class MirrorWorld {
   void begin_again();
   void force_one();
   int carry_out(Message& message);
+  int change(const Message& message, MirrorNode& node);
   int store(MirrorNode& node, mirror::Range range, const Values& data);
   void fill_up();
   void viewed(const Message& message);

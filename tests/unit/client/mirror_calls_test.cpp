@@ -164,6 +164,65 @@ TEST_CASE("call table: the call of a cancelled job ends, and none when the job h
   CHECK(call->error == EINTR);
 }
 
+TEST_CASE("call table: a trim zeroes the whole blocks within it fast, and piece by piece") {
+  Calls calls;
+  calls.table.set_zeroing({.fast = true, .granule = 4096, .size = 40000, .piece = 8192});
+  const auto call = std::make_shared<Call>();
+  call->transfer = {.operation = IoOperation::discard, .offset = 512, .length = 20480};
+  calls.table.add(call, &calls.group);
+  Task task;
+  const auto piece = [&](std::uint64_t number) {
+    calls.table.lend(number, Order::zero, task);
+    return std::pair{task.transfer.offset, task.transfer.length};
+  };
+  CHECK(piece(1) == std::pair<std::uint64_t, std::uint64_t>{4096, 4096});
+  CHECK(task.transfer.operation == IoOperation::write_zeroes);
+  CHECK(task.transfer.fast);
+  calls.table.lend(1, Order::write, task);
+  CHECK_FALSE(task.transfer.fast);
+  calls.table.end(1, 0);
+  CHECK_FALSE(call->ended);
+  SUBCASE("to its end") {
+    calls.table.submit_due(&calls.group);
+    CHECK(piece(2) == std::pair<std::uint64_t, std::uint64_t>{8192, 8192});
+    calls.table.end(2, 0);
+    calls.table.submit_due(&calls.group);
+    CHECK(piece(3) == std::pair<std::uint64_t, std::uint64_t>{16384, 4096});
+    calls.table.end(3, 0);
+    CHECK(call->error == 0);
+  }
+  SUBCASE("until one fails") {
+    calls.table.submit_due(&calls.group);
+    calls.table.end(2, EIO);
+    CHECK(call->error == EIO);
+  }
+  SUBCASE("until its user leaves") {
+    calls.held = false;
+    calls.table.cancel(call, &calls.group);
+    calls.table.submit_due(&calls.group);
+    CHECK(call->error == EINTR);
+  }
+  CHECK(call->ended);
+  CHECK(calls.table.empty());
+}
+
+TEST_CASE("call table: a trim has no effect where it is slow, or holds no whole block") {
+  Calls calls;
+  const auto trimmed = [&](const Zeroing& zeroing, std::uint64_t length) {
+    calls.table.set_zeroing(zeroing);
+    const auto call = std::make_shared<Call>();
+    call->transfer = {.operation = IoOperation::discard, .offset = 512, .length = length};
+    calls.table.add(call, &calls.group);
+    return call;
+  };
+  CHECK(trimmed({.fast = false}, 8192)->ended);
+  CHECK(trimmed({.fast = true, .granule = 4096}, 4096)->ended);
+  CHECK_FALSE(trimmed({.fast = true, .granule = 4096, .size = 5120}, 4608)->ended);  // the end
+  CHECK_FALSE(trimmed({.fast = true}, 8192)->ended);
+  calls.table.zeroed_slowly(4);
+  CHECK(trimmed({.fast = true}, 8192)->ended);
+}
+
 TEST_CASE("background copies: they pause three times as long as they took while requests come") {
   BackgroundCopies copies{0};
   const auto start = Clock::now();

@@ -143,6 +143,46 @@ TEST_CASE("mirror group: what a mended member gets goes into its activity log") 
   CHECK(world.host.newest(Order::view, 1).view.set == 3);
 }
 
+TEST_CASE("mirror group: a member that cannot zero as it is told gets the zeroes written") {
+  World world;
+  world.attach();
+  world.group.submit(mirror::Group::Kind::zero, 1, {0, 8});
+  world.answer(Order::zero, 0);
+  world.answer(Order::zero, 1, EOPNOTSUPP);
+  world.answer(Order::zero, 2);
+  CHECK(world.host.ended.empty());
+  CHECK(world.host.count(Order::write, 0) == 0);
+  SUBCASE("it can write") {
+    world.answer(Order::write, 1);
+    CHECK(world.host.dropped.empty());
+  }
+  SUBCASE("it cannot") {
+    world.answer(Order::write, 1, EIO);
+    CHECK(world.host.dropped == std::vector{1U});
+    world.answer(Order::view, 0);
+    world.answer(Order::view, 2);
+  }
+  CHECK(world.host.ended == std::vector<std::uint64_t>{1});
+}
+
+TEST_CASE("mirror group: extents are asked of one member, behind changes, and elsewhere in vain") {
+  World world;
+  world.attach();
+  world.group.prefer(1);
+  world.group.submit(mirror::Group::Kind::zero, 1, {0, 8});
+  world.group.submit(mirror::Group::Kind::extents, 2, {4, 12});
+  CHECK_FALSE(world.host.has(Order::extents));
+  for (unsigned i = 0; i < 3; ++i) world.answer(Order::zero, i);
+  CHECK(world.host.count(Order::extents, 1) == 1);
+  world.answer(Order::extents, 1, EIO);
+  const unsigned other = world.host.sent.back().member;
+  CHECK(other != 1);
+  world.answer(Order::extents, other);
+  CHECK(world.host.ended == std::vector<std::uint64_t>{1, 2});
+  CHECK(world.host.dropped.empty());
+  CHECK_FALSE(world.host.has(Order::read));  // nothing is repaired: no content was seen
+}
+
 TEST_CASE("mirror group: a write ends when all in step have it") {
   World world;
   world.attach();

@@ -121,6 +121,48 @@ TEST_CASE("mirror order: a claim that a newer client forestalled says which term
   CHECK(world.arrivals.size() == 1);
 }
 
+TEST_CASE("mirror order: extents are asked of the range, up to the end of the disk") {
+  World world;
+  world.shape.size -= 100;
+  std::vector<wire::Extent> told(2);
+  told[0].length = 4096;
+  told[0].flags = wire::kExtentZero;
+  told[1].length = 8192;
+  world.server.fail = [&](const Arrival& arrival) {
+    world.arrivals.push_back(arrival);
+    return world.error;
+  };
+  Command command = World::command(Order::extents);
+  command.range = {8, std::uint64_t{kRegions} << 11};
+  MemberOrder order{command, world.shape, world.handle, 1 << 16};
+  SUBCASE("they are told") {
+    world.server.extents = told;
+    world.run(order);
+    CHECK(order.error() == 0);
+    REQUIRE(order.extents().size() == 2);
+    CHECK(order.extents()[0].flags == wire::kExtentZero);
+  }
+  SUBCASE("where none are told, there may be data") {
+    world.error = EOPNOTSUPP;
+    world.run(order);
+    CHECK(order.error() == 0);
+    REQUIRE(order.extents().size() == 1);
+    CHECK(order.extents()[0].flags == 0);
+    CHECK(order.extents()[0].length == world.shape.size - 4096);
+  }
+  SUBCASE("more than was asked makes no sense") {
+    told[1].length = world.shape.size;
+    world.server.extents = told;
+    world.run(order);
+    CHECK(order.error() == EPROTO);
+  }
+  const auto asked = wire::decode<wire::BlockStatus>(world.arrivals.front().message,
+                                                     wire::MessageType::block_status);
+  REQUIRE(asked.has_value());
+  CHECK(asked->offset == 4096);
+  CHECK(asked->length == world.shape.size - 4096);
+}
+
 TEST_CASE("mirror order: an answer of another group or place is refused with the reason") {
   const auto complaint = [](auto change) {
     World world;
