@@ -62,7 +62,7 @@ struct Members final : mirror::GroupHost {
                          unsigned /*source*/) override {
     return members;
   }
-  bool may_copy() override { return true; }
+  bool may_copy(unsigned /*under_way*/) override { return true; }
   mirror::MemberSet leased() override { return mirror::MemberSet{(1U << kMembers) - 1}; }
   bool leases_ended() override { return true; }
   void over() override { std::abort(); }

@@ -227,6 +227,7 @@ it_plugin "the content of a disk survives when its server stands still during th
   copy_interrupted freeze thaw
 
 pace_told() {
+  random_file a.img 16M
   start_members a b
   mirror+="?resync-rate=1"
   face_of_mirror "control=$PWD/control"

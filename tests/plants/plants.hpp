@@ -161,6 +161,8 @@ namespace plants {
   X(extents_no_lock, "extents are told of what is being changed")                                 \
   X(extents_from_syncing, "a member that is not in step tells extents")                           \
   X(extents_unequal, "extents of a region are told before it is made equal")                      \
+  X(clear_no_lock, "zeroes are copied unread to where the source is being changed")               \
+  X(copied_early, "a region counts as copied when one unit of it is")                             \
   X(late_pull_lands, "what a member is told to copy is written though it was answered already")   \
   X(confirm_not_known, "a member does not note that the others have the view in force")           \
   X(beat_not_counted, "nobody counts before regions leave the activity logs")                     \

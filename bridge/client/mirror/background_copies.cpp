@@ -30,7 +30,9 @@ Data difference(Data data, Data others, std::size_t block) {
 }  // namespace
 
 void BackgroundCopies::begin(const Command& command, Clock::time_point now) {
-  copies_.try_emplace(command.operation, Copy{.began = now, .range = command.range});
+  const auto [copy, is_new] = copies_.try_emplace(command.operation, Copy{.began = now});
+  copy->second.range = command.range;
+  if (command.order == Order::read || command.order == Order::pull) copy->second.moves = true;
 }
 
 void BackgroundCopies::lend(const Command& command, std::uint32_t block, Task& task) {
@@ -70,16 +72,26 @@ MemberSet BackgroundCopies::same(std::uint64_t operation, MemberSet members,
   return same;
 }
 
+bool BackgroundCopies::are_requests(bool waiting, Clock::time_point now) const {
+  constexpr std::chrono::milliseconds kRecent{100};
+  return waiting || now - last_request_ < kRecent;
+}
+
+bool BackgroundCopies::may_begin(unsigned under_way, bool waiting, Clock::time_point now) const {
+  constexpr unsigned kAtOnce = 4;  // a server takes one more of one client
+  if (resume_at_) return false;
+  return under_way == 0 || (under_way < kAtOnce && rate_ == 0 && !are_requests(waiting, now));
+}
+
 void BackgroundCopies::done(std::uint64_t operation, bool waiting, Clock::time_point now) {
   constexpr int kTimesAsLong = 3;
-  constexpr std::chrono::milliseconds kRecent{100};
   const auto ended = copies_.extract(operation);
   if (!ended) return;
   const Copy& copy = ended.mapped();
   const auto took = now - copy.began;
   Clock::duration pause{};
-  if (waiting || now - last_request_ < kRecent) pause = kTimesAsLong * took;
-  if (rate_ != 0) {
+  if (are_requests(waiting, now)) pause = kTimesAsLong * took;
+  if (rate_ != 0 && copy.moves) {
     const std::chrono::duration<double> due{static_cast<double>(bytes_of(copy.range)) /
                                             static_cast<double>(rate_)};
     pause = std::max(pause, std::chrono::duration_cast<Clock::duration>(due) - took);

@@ -46,6 +46,9 @@ class BackgroundCopies {
 
   /// A user's request arrives.
   void requested(Clock::time_point now) { last_request_ = now; }
+  /// True if one more copy to a member may begin beside those under way: several at once only while
+  /// nobody has requests, and no rate is to be kept.
+  bool may_begin(unsigned under_way, bool waiting, Clock::time_point now) const;
   /// Copies pause until then.
   std::optional<Clock::time_point> paused_until() const { return resume_at_; }
   /// True, once, when a pause has ended.
@@ -57,7 +60,10 @@ class BackgroundCopies {
     std::array<Memory, kMaxMembers> of{};  ///< what was read from each member
     Clock::time_point began{};
     Range range{};
+    bool moves = false;  ///< data, and not zeroes only
   };
+
+  bool are_requests(bool waiting, Clock::time_point now) const;
 
   const std::uint64_t rate_;
   std::map<std::uint64_t, Copy> copies_;

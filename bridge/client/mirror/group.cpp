@@ -52,6 +52,9 @@ void Group::answer(const Answer& answer) {
   if (sent->order == Order::claim) return claimed(sent->member, answer);
   if (sent->order == Order::inspect) return inspected(sent->member, answer.error);
   if (sent->order == Order::pull) return pulled(sent->operation, sent->member, answer.error);
+  if (sent->order == Order::extents && sent->operation >= kOwn)
+    return told(sent->operation, sent->member, answer);
+  if (sent->order == Order::clear) return cleared(sent->operation, sent->member, answer.error);
   const bool shows = sent->order == Order::read || sent->order == Order::extents;
   const bool unreadable = answer.error == EIO && shows;
   if (unreadable && live()) return read_failed(sent->operation, sent->member);

@@ -24,7 +24,7 @@ constexpr bool shows(OperationKind kind) {
 }
 
 struct Operation {
-  enum class Step : std::uint8_t { queued, locking, reading, pulling, writing };
+  enum class Step : std::uint8_t { queued, locking, asking, reading, pulling, writing };
   OperationKind kind{};
   Range range{};
   std::uint32_t region = 0;  ///< of equal and copy
@@ -37,6 +37,8 @@ struct Operation {
   MemberSet refused = 0;             ///< members that answered the change with `error`
   int error = 0;                     ///< positive errno
   bool turned = false;               ///< of equal: the data of one that refused are written
+  bool clears = false;               ///< of copy: all zeroes from the beginning on, unread
+  std::uint64_t pass = 0;            ///< of copy: see Membership::Passage
   std::uint64_t source_session = 0;  ///< when a pull was sent
   std::uint64_t first_tag = 0;       ///< of the first order that is sent after it was submitted
 };
@@ -54,9 +56,20 @@ class Operations : std::map<std::uint64_t, Operation> {
 
   std::uint64_t next_own() { return next_own_++; }
   bool has_own(OperationKind kind, std::uint32_t region, unsigned target) const {
-    return std::any_of(begin(), end(), [&](const auto& entry) {
+    return std::any_of(lower_bound(kOwn), end(), [&](const auto& entry) {
       return entry.second.kind == kind && entry.second.region == region &&
              entry.second.target == target;
+    });
+  }
+  /// Copies to this member.
+  unsigned copies(unsigned target) const {
+    return static_cast<unsigned>(std::count_if(lower_bound(kOwn), end(), [&](const auto& entry) {
+      return entry.second.kind == OperationKind::copy && entry.second.target == target;
+    }));
+  }
+  bool clears(unsigned target) const {
+    return std::any_of(lower_bound(kOwn), end(), [&](const auto& entry) {
+      return entry.second.clears && entry.second.target == target;
     });
   }
   bool none_under_way() const {
@@ -190,10 +203,24 @@ class Group {
   void start_queued();
   void make_equal(const Range& range);
   void begin_own(Kind kind, std::uint32_t region, unsigned target, MemberSet unreadable = 0);
+  void begin_own(const Operation& operation);
 
   // Resync.
   void resync(unsigned member);
   void copy_next(unsigned member);
+  bool copy_one(unsigned member);
+  bool begin_clearing(unsigned member, std::uint32_t region);
+  bool begin_unit(unsigned member, std::uint32_t region);
+  Range unit_of(std::uint32_t region, std::uint32_t unit) const;
+  std::uint32_t units_of(std::uint32_t region) const;
+  void copied(const Operation& copy);
+
+  // Zeroes are copied unread.
+  void ask(std::uint64_t id);
+  void told(std::uint64_t id, unsigned source, const Answer& answer);
+  void clear(std::uint64_t id);
+  void cleared(std::uint64_t id, unsigned member, int error);
+  void give_up(std::uint64_t id);
 
   // Cooling.
   void flushed_for_cooling(unsigned member, std::uint32_t beat);
@@ -220,6 +247,7 @@ class Group {
       unequal_;  ///< regions that an unclean end, or a refused change, may have left different
   Activity activity_;
   Mending mending_;
+  std::uint64_t last_pass_ = 0;
   MemberSet echoing_ = 0;  ///< members that were asked whether they still serve this client
   unsigned next_read_ = 0;
   unsigned preferred_ = kMaxMembers;

@@ -123,7 +123,9 @@ class GroupDriver final : private GroupHost {
   MemberSet same(std::uint64_t operation, MemberSet members, unsigned source) override {
     return copies_.same(operation, members, source);
   }
-  bool may_copy() override { return !copies_.paused_until(); }
+  bool may_copy(unsigned under_way) override {
+    return copies_.may_begin(under_way, !calls_.empty(), Clock::now());
+  }
   MemberSet leased() override;
   bool leases_ended() override { return Clock::now() - claimed_at_ >= kReadLeaseEnd; }
   void over() override;

@@ -8,6 +8,22 @@
 
 namespace rnbd::mirror {
 
+namespace {
+
+/// The zeroes at the beginning, and the data behind them.
+void tell_zeroes(const std::vector<wire::Extent>& extents, Answer& answer) {
+  std::uint64_t zeroes = 0, data = 0;  // bytes
+  for (const wire::Extent& extent : extents) {
+    const bool is_zero = (extent.flags & wire::kExtentZero) != 0;
+    if (is_zero && data != 0) break;
+    (is_zero ? zeroes : data) += extent.length;
+  }
+  answer.zeroes = zeroes / wire::kSectorSize;
+  answer.data = data / wire::kSectorSize;
+}
+
+}  // namespace
+
 void GroupDriver::done(std::uint64_t operation) {
   if (operation >= Group::kOwn) return copies_.done(operation, !calls_.empty(), Clock::now());
   const bool fails = calls_.is_flush(operation) && std::exchange(lossy_, false);
@@ -44,6 +60,13 @@ void GroupDriver::send(const Command& command) {
     case Order::flush:
       task->transfer.operation = wire::IoOperation::flush;
       break;
+    case Order::clear:
+      task->transfer = {.operation = wire::IoOperation::write_zeroes,
+                        .offset = command.range.begin * wire::kSectorSize,
+                        .length = (command.range.end - command.range.begin) * wire::kSectorSize,
+                        .copy = true,
+                        .fast = true};
+      break;
     case Order::read:
     case Order::write:
     case Order::zero:
@@ -70,13 +93,15 @@ void GroupDriver::finished(TaskPtr task) {
     answer.error = member.session.outcome(*task);
     const bool slowly =
         task->transfer.operation == wire::IoOperation::write_zeroes && answer.error == EOPNOTSUPP;
-    if (slowly && task->order != Order::zero) {
+    if (slowly && task->order != Order::zero && task->order != Order::clear) {
       task->transfer.operation = wire::IoOperation::write;
       return member.session.start(std::move(task));
     }
     if (slowly) calls_.zeroed_slowly(task->operation);
-    if (task->order == Order::extents && answer.error == 0)
+    if (task->order == Order::extents && answer.error == 0) {
       calls_.told(task->operation, task->message->extents());
+      tell_zeroes(task->message->extents(), answer);
+    }
     if (task->message && !task->message->complaint().empty())
       member.link->set_trouble(task->message->complaint());
     if (task->order == Order::claim) judge(task->member, answer);

@@ -24,6 +24,7 @@ enum class Order : std::uint8_t {
   write,    ///< `range` from that memory, and into the activity log; likewise, the part of `source`
   copy,     ///< likewise, to a member that is not in step
   pull,     ///< likewise, but the member reads it from `source` by itself
+  clear,    ///< zeroes in `range`, as a copy. EOPNOTSUPP: not without writing them
   flush,
   beat,  ///< count up to `age`, before regions leave the activity log
   cool,  ///< take `regions` out of the activity log; all have counted up to `age`
@@ -52,6 +53,9 @@ struct Answer {
   int error = 0;      ///< positive errno
   Claimed claimed{};  ///< answer to a claim, granted or refused
   Maps maps{};        ///< answer to the order `maps`
+  // Answer to the order `extents` of one of the group's own operations.
+  std::uint64_t zeroes = 0;  ///< sectors that read as zeroes, from the beginning of the range on
+  std::uint64_t data = 0;    ///< sectors behind these that may not
 };
 
 /// The lease of reads. A member that has carried out an order served this client after the order
@@ -82,8 +86,9 @@ class GroupHost {
   /// Those of the members, all of which have been read for the operation, whose data are the same
   /// as the data of `source`.
   virtual MemberSet same(std::uint64_t operation, MemberSet members, unsigned source) = 0;
-  /// False: delay copies that no request waits for until work().
-  virtual bool may_copy() = 0;
+  /// False: begin no further copy that no request waits for until work(). `under_way`: so many
+  /// copies to the same member have begun.
+  virtual bool may_copy(unsigned under_way) = 0;
   /// Members that have carried out an order which was sent less than kReadLease ago.
   virtual MemberSet leased() = 0;
   /// True if no claim was granted in the last kReadLeaseEnd.
@@ -101,7 +106,9 @@ struct GroupOptions {
   std::uint64_t region_sectors = 2048;  ///< of each region; the last one may be shorter
   std::uint64_t sectors = 0;            ///< of the disk
   Degraded degraded = Degraded::allow;
-  std::uint64_t first_session = 1;  ///< sessions count up from here; unique among all clients
+  std::uint64_t unit_sectors = 512;  ///< of one copy; a region has one unit at least
+  std::uint32_t span = 256;          ///< regions that are cleared at once; 0: none ever is
+  std::uint64_t first_session = 1;   ///< sessions count up from here; unique among all clients
 };
 
 }  // namespace rnbd::mirror

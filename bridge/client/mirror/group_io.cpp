@@ -48,6 +48,7 @@ void Group::make_equal(const Range& range) {
 void Group::run(std::uint64_t id) {
   if (is_over()) return;  // one that was granted with it has ended the group
   Operation& operation = operations_.at(id);
+  if (operation.clears) return ask(id);
   if (operation.kind == Kind::write || operation.kind == Kind::zero) return write(id);
   if (!shows(operation.kind) || !regions_.meets(operation.range, unequal_)) return read(id);
   operation.step = Step::queued;  // until it is equal
@@ -113,7 +114,10 @@ void Group::fail(std::uint64_t id) {
     unequal_.remove(operation.region);
   }
   // The others are copied first.
-  if (operation.kind == Kind::copy) members_[operation.target].next_copy = operation.region + 1;
+  if (operation.kind == Kind::copy) {
+    members_[operation.target].next_copy = operation.region + 1;
+    members_[operation.target].passages.erase(operation.region);
+  }
   end_failed(id, EIO);
   if (operation.kind == Kind::equal) start_queued();
 }
@@ -162,8 +166,13 @@ void Group::outvoted(std::uint64_t id) {
 void Group::refuse(std::uint64_t id) {
   const Operation operation = operations_.at(id);
   regions_.add(operation.range, unequal_);
-  for (unsigned i = 0; i < options_.members; ++i)
-    if (members_.syncs(i)) regions_.add(operation.range, members_[i].todo);
+  for (unsigned i = 0; i < options_.members; ++i) {
+    if (!members_.syncs(i)) continue;
+    regions_.add(operation.range, members_[i].todo);
+    for (auto region = regions_.first(operation.range); region <= regions_.last(operation.range);
+         ++region)
+      members_[i].passages.erase(region);
+  }
   end_failed(id, operation.error);
 }
 
@@ -258,6 +267,7 @@ void Group::settle(std::uint64_t id) {
   Operation& operation = found->second;
   const bool attaching = members_.phase() == Phase::attaching;
   if (members_.proposes()) return;
+  if (operation.step == Step::asking && operation.sent == 0) return give_up(id);
   if (operation.step == Step::reading && operation.sent == 0) return read(id);
   if (operation.step == Step::pulling && operation.sent == 0) return finish(id);  // for nobody
   if (operation.step == Step::reading) {
@@ -321,11 +331,7 @@ void Group::finish(std::uint64_t id) {
       members_[i].repaired.add(operation.region);
     }
   }
-  if (operation.kind == Kind::copy) {
-    const bool attaching = members_.phase() == Phase::attaching;
-    RegionMap& todo = attaching ? mending_.left : members_[operation.target].todo;
-    if (has(operation.acked, operation.target)) todo.remove(operation.region);
-  }
+  if (operation.kind == Kind::copy) copied(operation);
   host_.done(id);
   for (const std::uint64_t next : locks_.release(id)) run(next);
   if (operation.kind == Kind::equal) start_queued();
@@ -341,12 +347,16 @@ void Group::start_queued() {
 
 void Group::begin_own(Kind kind, std::uint32_t region, unsigned target, MemberSet unreadable) {
   if (operations_.has_own(kind, region, target)) return;
+  begin_own({.kind = kind,
+             .range = regions_.range_of(region),
+             .region = region,
+             .target = target,
+             .unreadable = unreadable});
+}
+
+void Group::begin_own(const Operation& operation) {
   const std::uint64_t id = operations_.next_own();
-  operations_[id] = {.kind = kind,
-                     .range = regions_.range_of(region),
-                     .region = region,
-                     .target = target,
-                     .unreadable = unreadable};
+  operations_[id] = operation;
   if (members_.phase() == Phase::attaching) return read(id);
   start(id);
 }

@@ -2,6 +2,9 @@
 // Makes members equal: regions after an unclean end, and members that return. Takes regions out of
 // the activity logs.
 
+#include <algorithm>
+#include <cerrno>
+
 #include "bridge/client/mirror/group.hpp"
 
 namespace rnbd::mirror {
@@ -20,7 +23,7 @@ void Group::work() {
   for (unsigned i = 0; i < options_.members; ++i) resync(i);
   const std::uint32_t region = unequal_.next(0);
   if (region >= options_.regions || members_.gate_closed()) return;
-  if (!operations_.has_own(Kind::equal, region, 0) && host_.may_copy())
+  if (!operations_.has_own(Kind::equal, region, 0) && host_.may_copy(0))
     begin_own(Kind::equal, region, 0);
 }
 
@@ -69,20 +72,174 @@ void Group::resync(unsigned member) {
 void Group::copy_next(unsigned member) {
   Membership::Member& returning = members_[member];
   if (members_.gate_closed()) return;
-  std::uint32_t region = returning.todo.next(returning.next_copy);
-  if (region >= options_.regions) region = returning.todo.next(returning.next_copy = 0);
-  if (region < options_.regions) {
-    const bool differs = unequal_.contains(region);
-    const Kind kind = differs ? Kind::equal : Kind::copy;
-    const unsigned target = differs ? 0 : member;
-    if (!operations_.has_own(kind, region, target) && host_.may_copy())
-      begin_own(kind, region, target);
+  if (returning.todo.empty() && unequal_.empty()) {
+    returning.stage = Stage::emptying;
+    return resync(member);
+  }
+  while (members_[member].stage == Stage::copying && copy_one(member)) {
+  }
+}
+
+/// Begins one copy. False: none can begin now.
+bool Group::copy_one(unsigned member) {
+  Membership::Member& returning = members_[member];
+  const unsigned under_way = operations_.copies(member);
+  if (operations_.clears(member) || members_.gate_closed()) return false;
+  const auto all_begun = [&](std::uint32_t region) {
+    const auto passage = returning.passages.find(region);
+    return passage != returning.passages.end() && passage->second.begun == units_of(region);
+  };
+  const auto next = [&](std::uint32_t from) {
+    std::uint32_t region = returning.todo.next(from);
+    while (region < options_.regions && all_begun(region)) region = returning.todo.next(region + 1);
+    return region;
+  };
+  std::uint32_t region = next(returning.next_copy);
+  if (region >= options_.regions) region = next(returning.next_copy = 0);
+  if (region >= options_.regions) return false;
+  const bool differs = unequal_.contains(region);
+  if (differs && operations_.has_own(Kind::equal, region, 0)) return false;
+  if (!host_.may_copy(under_way)) return false;
+  if (differs) return begin_own(Kind::equal, region, 0), false;
+  return begin_clearing(member, region) || begin_unit(member, region);
+}
+
+/// The question and what follows it are about all regions in a row that are to be copied. False:
+/// they are known to have data, or the member cannot.
+bool Group::begin_clearing(unsigned member, std::uint32_t region) {
+  const Membership::Member& returning = members_[member];
+  const bool has_data = returning.data_begin <= region && region < returning.data_end;
+  if (options_.span == 0 || !returning.clears || has_data || returning.passages.contains(region))
+    return false;
+  std::uint32_t last = region;
+  const auto follows = [&](std::uint32_t next) {
+    return next < options_.regions && next - region < options_.span &&
+           returning.todo.contains(next) && !unequal_.contains(next) &&
+           !returning.passages.contains(next);
+  };
+  while (follows(last + 1)) ++last;
+  begin_own({.kind = Kind::copy,
+             .range = {regions_.range_of(region).begin, regions_.range_of(last).end},
+             .region = region,
+             .target = member,
+             .clears = true});
+  return true;
+}
+
+bool Group::begin_unit(unsigned member, std::uint32_t region) {
+  Membership::Passage& passage = members_[member].passages[region];
+  if (passage.begun == 0) passage.number = ++last_pass_;
+  begin_own({.kind = Kind::copy,
+             .range = unit_of(region, passage.begun++),
+             .region = region,
+             .target = member,
+             .pass = passage.number});
+  return true;
+}
+
+Range Group::unit_of(std::uint32_t region, std::uint32_t unit) const {
+  const Range whole = regions_.range_of(region);
+  const std::uint64_t begin = whole.begin + unit * options_.unit_sectors;
+  return {begin, std::min(begin + options_.unit_sectors, whole.end)};
+}
+
+std::uint32_t Group::units_of(std::uint32_t region) const {
+  const Range whole = regions_.range_of(region);
+  return static_cast<std::uint32_t>((whole.end - whole.begin + options_.unit_sectors - 1) /
+                                    options_.unit_sectors);
+}
+
+/// A region is copied when all its units are, in one passage.
+void Group::copied(const Operation& copy) {
+  const bool done = has(copy.acked, copy.target);
+  if (members_.phase() == Phase::attaching) {
+    if (done) mending_.left.remove(copy.region);
     return;
   }
-  if (!unequal_.empty()) return;
-  returning.stage = Stage::emptying;
-  resync(member);
+  Membership::Member& returning = members_[copy.target];
+  if (copy.clears) {
+    for (auto region = copy.region; done && region <= regions_.last(copy.range); ++region)
+      returning.todo.remove(region);
+    return;
+  }
+  const auto passage = returning.passages.find(copy.region);
+  if (passage == returning.passages.end() || passage->second.number != copy.pass) return;
+  if (done && ++passage->second.done < units_of(copy.region)) return;
+  if (done) returning.todo.remove(copy.region);
+  returning.passages.erase(passage);
 }
+
+// ---- Zeroes
+// ---------------------------------------------------------------------------------------
+
+/// One member in step says where zeroes are, and all in step have them there. The range is locked
+/// until they are at the target, too.
+void Group::ask(std::uint64_t id) {
+  Operation& operation = operations_.at(id);
+  operation.step = Step::asking;
+  operation.sent = operation.acked = 0;
+  operation.source = preferred_;
+  while (!has(in_step(), operation.source)) operation.source = next_read_++ % options_.members;
+  if (members_[operation.source].stage == Stage::down) return;
+  operation.sent = bit(operation.source);
+  members_.post(operation.source, Order::extents, {.operation = id},
+                {.range = operation.range, .operation = id});
+}
+
+/// The source was in step, or has no answer any more. Regions behind the first one with data are
+/// asked about again.
+void Group::told(std::uint64_t id, unsigned source, const Answer& answer) {
+  if (answer.error != 0 && answer.error != EIO) return lose(source, true);
+  const auto found = operations_.find(id);
+  if (found == operations_.end()) return;
+  Operation& operation = found->second;
+  Membership::Member& target = members_[operation.target];
+  const bool counts = live() && !members_.proposes() && !is_claimed_anew(bit(source));
+  if (!counts || target.stage != Stage::copying) return give_up(id);
+  const std::uint64_t end = operation.range.begin + answer.zeroes;
+  const bool all = end >= operation.range.end;
+  const std::uint32_t behind =
+      all ? regions_.last(operation.range) + 1 : regions_.first({end, end});
+  if (answer.error == 0 && behind > operation.region) {
+    operation.range.end = regions_.range_of(behind - 1).end;
+    return clear(id);
+  }
+  target.data_begin = operation.region;
+  target.data_end = std::max(operation.region + 1, regions_.first({end + answer.data, 0}));
+  give_up(id);
+}
+
+void Group::clear(std::uint64_t id) {
+  Operation& operation = operations_.at(id);
+  operation.step = Step::writing;
+  operation.acked = 0;
+  operation.sent = bit(operation.target);
+  members_.post(operation.target, Order::clear, {.operation = id},
+                {.range = operation.range, .operation = id, .source = operation.source});
+}
+
+void Group::cleared(std::uint64_t id, unsigned member, int error) {
+  if (error != 0 && error != EOPNOTSUPP) return lose(member, true);
+  const auto found = operations_.find(id);
+  if (found == operations_.end()) return;
+  if (error != 0) {
+    members_[member].clears = false;
+    return give_up(id);
+  }
+  found->second.acked = bit(member);
+  settle(id);
+  work();
+}
+
+void Group::give_up(std::uint64_t id) {
+  operations_.erase(id);
+  host_.done(id);
+  for (const std::uint64_t next : locks_.release(id)) run(next);
+  work();
+}
+
+// ---- Cooling
+// --------------------------------------------------------------------------------------
 
 /// Operations that are under way may be about regions of the logs, too.
 void Group::cool() {

@@ -101,6 +101,13 @@ class Membership {
     inheriting,
     joining,
   };
+  /// The way through the units of a region that is copied. If the region changes meanwhile in a way
+  /// that its copy lacks, another passage begins, for which the units of this one do not count.
+  struct Passage {
+    std::uint64_t number = 0;
+    std::uint32_t begun = 0;  ///< units, in their order
+    std::uint32_t done = 0;
+  };
   struct Member {
     Stage stage = Stage::down;
     std::uint64_t session = 0;
@@ -108,7 +115,11 @@ class Membership {
     std::vector<std::uint64_t> older;  ///< running operations that were not sent to it
     RegionMap todo;
     std::uint32_t next_copy = 0;  ///< region: behind the last one that could not be read
-    MemberSet asked = 0;          ///< members that were asked for maps
+    std::map<std::uint32_t, Passage> passages;  ///< by region, of `todo`
+    std::uint32_t data_begin = 0;  ///< regions from here to `data_end` have data, it was said
+    std::uint32_t data_end = 0;
+    bool clears = true;   ///< it can zero without writing
+    MemberSet asked = 0;  ///< members that were asked for maps
     std::vector<RegionMap> inherit;
     bool pulls = false;            ///< it can read from other members
     bool writable = false;         ///< a copy may replace its content

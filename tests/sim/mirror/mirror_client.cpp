@@ -31,6 +31,10 @@ void MirrorClient::send(const mirror::Command& command) {
     message.data = command.operation < mirror::Group::kOwn
                        ? memory.at(command.operation)
                        : copies.at({command.operation, command.source});
+  if (command.order == mirror::Order::clear) {
+    message.data = copies.at({command.operation, command.source});
+    message.data.resize(command.range.end - command.range.begin);
+  }
   world.net_.push_back(std::move(message));
 }
 
@@ -100,7 +104,10 @@ mirror::MemberSet MirrorClient::leased() {
 
 bool MirrorClient::leases_ended() { return world.time_ - claimed_at >= kLeaseEnd; }
 
-bool MirrorClient::may_copy() { return world.quiet_ || world.rng.chance(world.mood_.copy); }
+bool MirrorClient::may_copy(unsigned under_way) {
+  const bool begins = world.quiet_ || world.rng.chance(world.mood_.copy);
+  return begins && under_way < world.mood_.at_once;
+}
 
 void MirrorClient::submit() {
   using Kind = mirror::Group::Kind;

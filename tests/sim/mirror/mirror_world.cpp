@@ -17,12 +17,22 @@ constexpr unsigned kBusySteps = 300;  // of the healing ones: requests go on
 constexpr std::uint64_t kSectors = 11;
 constexpr std::uint64_t kSessionsPerClient = 1000000;
 
+/// Those at the beginning, and how much data is behind them.
+void tell_zeroes(const Values& data, mirror::Answer& answer) {
+  const auto first = std::ranges::find_if_not(data, is_hole);
+  const auto last = std::find_if(first, data.end(), is_hole);
+  answer.zeroes = static_cast<std::uint64_t>(first - data.begin());
+  answer.data = static_cast<std::uint64_t>(last - first);
+}
+
 }  // namespace
 
 MirrorWorld::MirrorWorld(std::uint64_t seed, bool trace)
     : rng{seed}, checker{kSectors}, trace_{trace} {
   options.members = rng.pick({2U, 3U, 3U, 3U, 4U, 5U});
   options.region_sectors = rng.pick({1U, 2U, 4U, 4U});
+  options.unit_sectors = rng.pick({1U, 2U, 4U});
+  options.span = rng.pick({1U, 3U, 8U});
   options.sectors = kSectors;
   options.regions =
       static_cast<std::uint32_t>((kSectors + options.region_sectors - 1) / options.region_sectors);
@@ -37,6 +47,7 @@ MirrorWorld::MirrorWorld(std::uint64_t seed, bool trace)
            .scene = rng.pick({0U, 40U, 80U, 160U}),
            .hand_on = rng.chance(200),
            .copy = rng.pick({300U, 1000U}),
+           .at_once = rng.pick({1U, 2U, 4U}),
            .force = rng.pick({0U, 0U, 1000U}),
            .foreign = rng.pick({0U, 0U, 300U}),
            .full = rng.pick({0U, 0U, 150U}),
@@ -322,7 +333,8 @@ void MirrorWorld::must_not_destroy(const Message& message) const {
   const MirrorClient& client = *clients_[message.client];
   const bool begins = command.order == Order::view && newest().id == mirror::ViewId{};
   const bool changes = command.order == Order::write || command.order == Order::zero ||
-                       command.order == Order::copy || command.order == Order::pull;
+                       command.order == Order::copy || command.order == Order::pull ||
+                       command.order == Order::clear;
   const auto must_stay = [this](unsigned place) {
     return nodes_[place].foreign && !nodes_[place].overwrite;
   };
@@ -398,7 +410,9 @@ int MirrorWorld::carry_out(Message& message) {
       if (std::any_of(node.unreadable.begin() + begin, node.unreadable.begin() + end,
                       [](char unreadable) { return unreadable != 0; }))
         error = EIO;
-      if (command.order == mirror::Order::extents)
+      if (command.order == mirror::Order::extents && command.operation >= mirror::Group::kOwn)
+        tell_zeroes(data, answer);
+      else if (command.order == mirror::Order::extents)
         for (std::uint64_t& value : data) value = is_hole(value) ? kZeroes : kUnknown;
       return member.serve(command.session) != 0 ? ESTALE : error;
     case mirror::Order::flush:
@@ -406,6 +420,7 @@ int MirrorWorld::carry_out(Message& message) {
       if (error == 0) node.durable = node.cached;
       return error;
     case mirror::Order::zero:
+    case mirror::Order::clear:
       if (rng.chance(mood_.no_zero))
         return member.serve(command.session) != 0 ? ESTALE : EOPNOTSUPP;
       return change(message, node);
@@ -425,9 +440,9 @@ int MirrorWorld::change(const Message& message, MirrorNode& node) {
   const auto region = [&](std::uint64_t sector) {
     return static_cast<std::uint32_t>(sector / options.region_sectors);
   };
-  const bool copies = command.order == mirror::Order::copy || command.order == mirror::Order::pull;
+  const bool logged = command.order == mirror::Order::write || command.order == mirror::Order::zero;
   const int error = node.member->write(command.session, region(command.range.begin),
-                                       region(command.range.end - 1), copies);
+                                       region(command.range.end - 1), !logged);
   if (error != 0) return error;
   must_not_destroy(message);
   return store(node, command.range, message.data);
@@ -473,7 +488,9 @@ void MirrorWorld::receive(const Message& message) {
   MirrorClient& client = *clients_[message.client];
   if (client.dead || client.linked[message.command.member] != message.link) return;
   const std::uint64_t operation = message.command.operation;
-  if (message.command.order == mirror::Order::read && operation >= mirror::Group::kOwn)
+  const bool shows = message.command.order == mirror::Order::read ||
+                     message.command.order == mirror::Order::extents;
+  if (shows && operation >= mirror::Group::kOwn)
     client.copies[{operation, message.command.member}] = message.data;
   else if (message.command.order == mirror::Order::extents && client.memory.contains(operation))
     client.memory[operation] = message.data;

@@ -102,7 +102,7 @@ class MirrorClient final : public mirror::GroupHost {
   void failed(std::uint64_t operation, int error) override;
   mirror::MemberSet same(std::uint64_t operation, mirror::MemberSet members,
                          unsigned source) override;
-  bool may_copy() override;
+  bool may_copy(unsigned under_way) override;
   mirror::MemberSet leased() override;
   bool leases_ended() override;
   void over() override { dead = true; }
@@ -197,6 +197,7 @@ class MirrorWorld {
     unsigned scene = 0;        ///< steps until other members are there, 0: never
     bool hand_on = false;      ///< one by one: who comes last goes on with who comes next
     unsigned copy = 1000;      ///< that copying may begin
+    unsigned at_once = 1;      ///< copies to one member
     unsigned force = 0;        ///< that an operator forces one member in the end
     bool risen = false;        ///< a client ends half-way above another one's term
     bool back = false;         ///< a member of a whole group is set back

@@ -30,7 +30,7 @@ struct Host final : GroupHost {
   MemberSet same(std::uint64_t /*operation*/, MemberSet members, unsigned /*source*/) override {
     return members;
   }
-  bool may_copy() override { return true; }
+  bool may_copy(unsigned /*under_way*/) override { return true; }
   MemberSet leased() override { return 0; }
   bool leases_ended() override { return true; }
   void over() override {}
@@ -253,6 +253,23 @@ TEST_CASE("background copies: a rate makes them pause without requests, too") {
   copies.done(Group::kOwn, false, start + 30ms);
   REQUIRE(copies.paused_until());
   CHECK(*copies.paused_until() == start + 100ms);
+}
+
+TEST_CASE("background copies: several are under way only while nobody waits and no rate is kept") {
+  const auto now = Clock::now();
+  BackgroundCopies copies{0};
+  CHECK(copies.may_begin(3, false, now));
+  CHECK_FALSE(copies.may_begin(4, false, now));
+  CHECK_FALSE(copies.may_begin(1, true, now));
+  CHECK(copies.may_begin(0, true, now));
+  copies.requested(now);
+  CHECK_FALSE(copies.may_begin(1, false, now));
+  BackgroundCopies slow{8 * 512 * 10};
+  CHECK_FALSE(slow.may_begin(1, false, now));
+  slow.begin(own(Order::extents, Group::kOwn), now);
+  slow.begin(own(Order::clear, Group::kOwn), now);
+  slow.done(Group::kOwn, false, now + 1ms);
+  CHECK(slow.may_begin(0, false, now));  // zeroes move nothing
 }
 
 TEST_CASE("background copies: a copy writes the memory that its read filled, zeroes as such") {

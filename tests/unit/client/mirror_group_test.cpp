@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <utility>
 #include <vector>
 
 #include "bridge/client/mirror/group.hpp"
@@ -26,7 +27,7 @@ struct Host final : mirror::GroupHost {
                          unsigned source) override {
     return static_cast<mirror::MemberSet>(members & (alike | mirror::bit(source)));
   }
-  bool may_copy() override { return may; }
+  bool may_copy(unsigned under_way) override { return may && under_way < at_once; }
   mirror::MemberSet leased() override { return leases; }
   bool leases_ended() override { return have_ended; }
   void over() override {}
@@ -58,6 +59,7 @@ struct Host final : mirror::GroupHost {
   std::vector<unsigned> dropped;
   mirror::MemberSet alike = 0;  ///< have the same data as any source
   bool may = true;
+  unsigned at_once = 1;  ///< copies
   mirror::MemberSet leases = 0xFFFF;
   bool have_ended = true;
   bool was_superseded = false;
@@ -65,8 +67,18 @@ struct Host final : mirror::GroupHost {
 
 /// Three members with four regions of eight sectors.
 struct World {
+  /// `span`, `unit`: see GroupOptions.
+  explicit World(std::uint32_t span = 0, std::uint64_t unit = 8)
+      : group{{.members = 3,
+               .regions = 4,
+               .region_sectors = 8,
+               .sectors = 32,
+               .unit_sectors = unit,
+               .span = span},
+              host} {}
+
   Host host;
-  mirror::Group group{{.members = 3, .regions = 4, .region_sectors = 8, .sectors = 32}, host};
+  mirror::Group group;
 
   static mirror::Claimed claimed(bool lost_power, std::vector<std::uint32_t> active) {
     const mirror::View view{{1, 1}, 7};
@@ -116,6 +128,16 @@ struct World {
     mirror::Maps maps{.active = mirror::RegionMap{4}, .dirty = {}};
     maps.dirty.assign(3, mirror::RegionMap{4});
     group.answer({.tag = host.newest(Order::maps, member).tag, .maps = maps});
+  }
+  /// A member is lost, and is there again without these regions.
+  void come_back(unsigned member, std::vector<std::uint32_t> lacking) {
+    group.link_down(member);
+    for (unsigned i = 0; i < 3; ++i)
+      if (i != member) answer(Order::view, i);
+    group.link_up(member, false);
+    answer_claim(member, claimed(true, std::move(lacking)));
+    for (unsigned i = 0; i < 3; ++i)
+      if (i != member) answer_maps(i);
   }
   /// All three are there, and equal.
   void attach() {
@@ -612,6 +634,83 @@ TEST_CASE("mirror group: a region that cannot be read does not hold up the copie
   fail_read();
   CHECK(world.host.sent.back().range.begin == 8);  // once more
   CHECK(world.host.dropped.empty());
+}
+
+TEST_CASE("mirror group: a region is copied in units, and only these are locked") {
+  World world{0, 2};
+  world.attach();
+  world.come_back(2, {1});
+  CHECK(world.host.newest(Order::read, world.host.sent.back().member).range.end == 10);
+  world.group.submit(mirror::Group::Kind::write, 1, {8, 9});
+  CHECK(world.host.count(Order::write, 0) == 0);
+  world.group.submit(mirror::Group::Kind::write, 2, {10, 16});
+  CHECK(world.host.count(Order::write, 0) == 1);
+  for (unsigned i = 0; i < 3; ++i) world.answer(Order::write, i);
+  world.host.at_once = 4;
+  world.group.work();
+  CHECK(world.host.count(Order::read, 0) + world.host.count(Order::read, 1) == 4);
+  CHECK(world.group.progress(2).left == 1);
+  std::vector<std::uint64_t> reads;
+  for (const Command& command : world.host.sent)
+    if (command.order == Order::read) reads.push_back(command.tag);
+  for (const std::uint64_t tag : reads) world.group.answer({.tag = tag});
+  std::vector<std::uint64_t> copies;
+  for (const Command& command : world.host.sent)
+    if (command.order == Order::copy) copies.push_back(command.tag);
+  REQUIRE(copies.size() == 4);
+  for (const std::uint64_t tag : copies) {
+    CHECK(world.group.progress(2).left == 1);
+    world.group.answer({.tag = tag});
+  }
+  CHECK(world.group.progress(2).left == 0);
+}
+
+TEST_CASE("mirror group: zeroes are copied unread, all regions in a row, while they are locked") {
+  World world{4};
+  world.attach();
+  world.come_back(2, {0, 1, 2, 3});
+  const Command asked = world.host.sent.back();
+  CHECK(asked.order == Order::extents);
+  CHECK(asked.range.begin == 0);
+  CHECK(asked.range.end == 32);
+  world.group.submit(mirror::Group::Kind::write, 1, {2, 3});
+  CHECK(world.host.count(Order::write, 0) == 0);
+  SUBCASE("there are some") {
+    world.group.answer({.tag = asked.tag, .zeroes = 20, .data = 2});
+    CHECK(world.host.newest(Order::clear, 2).range.end == 16);
+    CHECK(world.host.count(Order::write, 0) == 0);
+    world.answer(Order::clear, 2);
+    CHECK(world.group.progress(2).left == 2);
+    CHECK(world.host.count(Order::write, 0) == 1);
+    const Command again = world.host.sent.back();
+    CHECK(again.order == Order::extents);
+    CHECK(again.range.begin == 16);
+    world.group.answer({.tag = again.tag, .zeroes = 4, .data = 12});
+    CHECK(world.host.sent.back().order == Order::read);
+    CHECK(world.host.sent.back().range.begin == 16);
+    world.answer(Order::read, world.host.sent.back().member);
+    world.answer(Order::copy, 2);
+    CHECK(world.host.sent.back().order == Order::read);  // it was said to have data
+    CHECK(world.host.sent.back().range.begin == 24);
+  }
+  SUBCASE("the member cannot zero without writing") {
+    world.group.answer({.tag = asked.tag, .zeroes = 32});
+    world.answer(Order::clear, 2, EOPNOTSUPP);
+    CHECK(world.group.progress(2).left == 4);
+    CHECK(world.host.dropped.empty());
+    for (unsigned i = 0; i < 3; ++i) world.answer(Order::write, i);  // it came first
+    CHECK(world.host.sent.back().order == Order::read);
+    CHECK(world.host.sent.back().range.end == 8);
+  }
+  SUBCASE("the one that was asked is lost") {
+    world.group.link_down(asked.member);
+    for (unsigned i = 0; i < 2; ++i)
+      if (i != asked.member) world.answer(Order::view, i);
+    for (unsigned i = 0; i < 3; ++i)
+      if (i != asked.member) world.answer(Order::write, i);
+    CHECK(world.host.sent.back().order == Order::extents);
+    CHECK(world.host.sent.back().member != asked.member);
+  }
 }
 
 TEST_CASE("mirror group: what a member lacks is asked anew when those who were asked are lost") {

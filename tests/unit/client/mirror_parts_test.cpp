@@ -145,7 +145,7 @@ struct Recorder : GroupHost {
   MemberSet same(std::uint64_t /*operation*/, MemberSet members, unsigned /*source*/) override {
     return members;
   }
-  bool may_copy() override { return true; }
+  bool may_copy(unsigned /*under_way*/) override { return true; }
   MemberSet leased() override { return 0; }
   bool leases_ended() override { return true; }
   void over() override {}
