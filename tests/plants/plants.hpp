@@ -163,6 +163,8 @@ namespace plants {
   X(extents_unequal, "extents of a region are told before it is made equal")                      \
   X(clear_no_lock, "zeroes are copied unread to where the source is being changed")               \
   X(copied_early, "a region counts as copied when one unit of it is")                             \
+  X(missed_cold, "changes that a member had not flushed when it was lost count as made")          \
+  X(missed_in_resync, "changes that a member was sent while it came back count as made")          \
   X(late_pull_lands, "what a member is told to copy is written though it was answered already")   \
   X(confirm_not_known, "a member does not note that the others have the view in force")           \
   X(beat_not_counted, "nobody counts before regions leave the activity logs")                     \

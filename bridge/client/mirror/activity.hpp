@@ -19,6 +19,7 @@ class Regions {
       : count_{count}, region_sectors_{region_sectors}, sectors_{sectors} {}
 
   std::uint32_t count() const { return count_; }
+  std::uint64_t region_sectors() const { return region_sectors_; }
   std::uint32_t first(const Range& range) const {
     return static_cast<std::uint32_t>(range.begin / region_sectors_);
   }
@@ -67,6 +68,8 @@ class Activity {
   /// A change or flush may be sent from now on.
   void touch(const Range& range) { regions_.add(range, touched_); }
 
+  /// Regions that may be in the logs of members in step.
+  const RegionMap& hot() const { return hot_; }
   /// True if no region is known to be in a log.
   bool cold() const { return hot_.empty() && idle(); }
   bool idle() const { return step_ == Step::idle; }

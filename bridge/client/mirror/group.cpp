@@ -14,7 +14,8 @@ Group::Group(const GroupOptions& options, GroupHost& host)
       regions_{options.regions, options.region_sectors, options.sectors},
       members_{options, host},
       unequal_{options.regions},
-      activity_{regions_} {}
+      activity_{regions_},
+      missed_{regions_, options.members} {}
 
 void Group::link_up(unsigned member, bool overwrite) {
   if (!is_over()) members_.link_up(member, overwrite);
@@ -28,6 +29,7 @@ void Group::link_down(unsigned member) {
 void Group::lose(unsigned member, bool drop) {
   const bool was_claimed = members_[member].stage == Stage::claimed;
   const bool was_joining = members_[member].stage >= Stage::emptying;
+  if (live()) note_missed(member);
   members_.forget(member);
   operations_.forget(member);
   echoing_ = without(echoing_, member);
@@ -43,6 +45,14 @@ void Group::lose(unsigned member, bool drop) {
   settle_all();
   if (was_joining || has_cooled) start_queued();
   work();
+}
+
+/// It misses all that is sent from now on. The outcome of changes that it was sent is not known.
+void Group::note_missed(unsigned member) {
+  if (members_[member].stage == Stage::in_step)
+    missed_.begin(member, activity_.hot());
+  else if (members_.syncs(member))
+    missed_.add_whole(member, members_[member].logged);
 }
 
 void Group::answer(const Answer& answer) {
@@ -71,6 +81,8 @@ void Group::answer(const Answer& answer) {
     case Order::view:
       if (sent->about == kMaxMembers) return begin_resync(sent->member);
       if (!members_.recorded(sent->member, sent->view)) return;
+      for (unsigned i = 0; i < options_.members; ++i)
+        if (has(in_step(), i)) missed_.forget(i);
       settle_all();
       start_queued();
       return work();
@@ -152,10 +164,14 @@ void Group::begin_resync(unsigned number) {
   Membership::Member& member = members_[number];
   member.stage = Stage::draining;  // from now on it is told of all changes
   member.todo = RegionMap{options_.regions};
-  if (members_.lacks_all(number)) member.todo.add_all();
+  if (members_.lacks_all(number)) {
+    member.todo.add_all();
+    missed_.forget(number);
+  }
   // If an operator has forced this member to go on alone, the others lack its later changes.
   for (unsigned k = 0; k < options_.members; ++k)
     if (has(in_step(), k)) member.todo.add(member.claimed.maps.dirty[k]);
+  missed_.add_whole(number, member.todo);
   member.pulls = member.claimed.pulls;
   member.logged = member.claimed.maps.active;
   for (const auto& [id, operation] : operations_)

@@ -11,6 +11,7 @@
 #include "bridge/client/mirror/activity.hpp"
 #include "bridge/client/mirror/group_host.hpp"
 #include "bridge/client/mirror/membership.hpp"
+#include "bridge/client/mirror/missed.hpp"
 #include "bridge/client/mirror/range_lock.hpp"
 #include "bridge/protocol/mirror.hpp"
 
@@ -167,6 +168,7 @@ class Group {
 
   // Members.
   void lose(unsigned member, bool drop);
+  void note_missed(unsigned member);
   void claimed(unsigned member, const Answer& answer);
   void claimed_anew(unsigned member, const Answer& answer);
   void inspected(unsigned member, int error);
@@ -214,6 +216,7 @@ class Group {
   Range unit_of(std::uint32_t region, std::uint32_t unit) const;
   std::uint32_t units_of(std::uint32_t region) const;
   void copied(const Operation& copy);
+  void end_passage(unsigned member, std::uint32_t region);
 
   // Zeroes are copied unread.
   void ask(std::uint64_t id);
@@ -246,6 +249,7 @@ class Group {
   RegionMap
       unequal_;  ///< regions that an unclean end, or a refused change, may have left different
   Activity activity_;
+  Missed missed_;
   Mending mending_;
   std::uint64_t last_pass_ = 0;
   MemberSet echoing_ = 0;  ///< members that were asked whether they still serve this client

@@ -169,6 +169,9 @@ void Group::refuse(std::uint64_t id) {
   for (unsigned i = 0; i < options_.members; ++i) {
     if (!members_.syncs(i)) continue;
     regions_.add(operation.range, members_[i].todo);
+    RegionMap whole{options_.regions};
+    regions_.add(operation.range, whole);
+    missed_.add_whole(i, whole);
     for (auto region = regions_.first(operation.range); region <= regions_.last(operation.range);
          ++region)
       members_[i].passages.erase(region);
@@ -248,6 +251,7 @@ void Group::write(std::uint64_t id) {
                   {.range = operation.range, .operation = id, .source = operation.source});
     operation.sent = with(operation.sent, i);
   }
+  if (logged) missed_.changed(static_cast<MemberSet>(~(operation.sent | same)), operation.range);
   if (operation.sent == 0) settle(id);  // all are the same, or a member is gone
 }
 

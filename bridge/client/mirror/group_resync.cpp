@@ -51,6 +51,8 @@ void Group::resync(unsigned member) {
       }
       returning.todo.add(returning.claimed.maps.active);
       returning.todo.add(unequal_);
+      missed_.add_whole(member, returning.claimed.maps.active);
+      missed_.add_whole(member, unequal_);
       returning.stage = Stage::copying;
       [[fallthrough]];
     case Stage::copying:
@@ -72,11 +74,12 @@ void Group::resync(unsigned member) {
 void Group::copy_next(unsigned member) {
   Membership::Member& returning = members_[member];
   if (members_.gate_closed()) return;
+  while (returning.stage == Stage::copying && copy_one(member)) {
+  }
+  if (returning.stage != Stage::copying) return;
   if (returning.todo.empty() && unequal_.empty()) {
     returning.stage = Stage::emptying;
-    return resync(member);
-  }
-  while (members_[member].stage == Stage::copying && copy_one(member)) {
+    resync(member);
   }
 }
 
@@ -108,6 +111,7 @@ bool Group::copy_one(unsigned member) {
 /// they are known to have data, or the member cannot.
 bool Group::begin_clearing(unsigned member, std::uint32_t region) {
   const Membership::Member& returning = members_[member];
+  if (!missed_.is_whole(member, region)) return false;
   const bool has_data = returning.data_begin <= region && region < returning.data_end;
   if (options_.span == 0 || !returning.clears || has_data || returning.passages.contains(region))
     return false;
@@ -115,7 +119,7 @@ bool Group::begin_clearing(unsigned member, std::uint32_t region) {
   const auto follows = [&](std::uint32_t next) {
     return next < options_.regions && next - region < options_.span &&
            returning.todo.contains(next) && !unequal_.contains(next) &&
-           !returning.passages.contains(next);
+           !returning.passages.contains(next) && missed_.is_whole(member, next);
   };
   while (follows(last + 1)) ++last;
   begin_own({.kind = Kind::copy,
@@ -126,15 +130,30 @@ bool Group::begin_clearing(unsigned member, std::uint32_t region) {
   return true;
 }
 
+/// Units of which it lacks nothing count as copied.
 bool Group::begin_unit(unsigned member, std::uint32_t region) {
   Membership::Passage& passage = members_[member].passages[region];
   if (passage.begun == 0) passage.number = ++last_pass_;
+  Range lacking{};
+  while (lacking.end == lacking.begin && passage.begun < units_of(region)) {
+    lacking = missed_.lacking(member, unit_of(region, passage.begun++));
+    if (lacking.end == lacking.begin) ++passage.done;
+  }
+  if (lacking.end == lacking.begin) {
+    if (passage.done == units_of(region)) end_passage(member, region);
+    return true;
+  }
   begin_own({.kind = Kind::copy,
-             .range = unit_of(region, passage.begun++),
+             .range = lacking,
              .region = region,
              .target = member,
              .pass = passage.number});
   return true;
+}
+
+void Group::end_passage(unsigned member, std::uint32_t region) {
+  members_[member].todo.remove(region);
+  members_[member].passages.erase(region);
 }
 
 Range Group::unit_of(std::uint32_t region, std::uint32_t unit) const {
@@ -164,9 +183,9 @@ void Group::copied(const Operation& copy) {
   }
   const auto passage = returning.passages.find(copy.region);
   if (passage == returning.passages.end() || passage->second.number != copy.pass) return;
-  if (done && ++passage->second.done < units_of(copy.region)) return;
-  if (done) returning.todo.remove(copy.region);
-  returning.passages.erase(passage);
+  if (!done) return void(returning.passages.erase(passage));
+  if (++passage->second.done < units_of(copy.region)) return;
+  end_passage(copy.target, copy.region);
 }
 
 // ---- Zeroes

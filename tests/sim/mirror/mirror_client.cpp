@@ -114,9 +114,11 @@ void MirrorClient::submit() {
   // One that does not know of the next client shows by new reads whether it serves users.
   const bool replaced = late && world.checker.newest() != number;
   if (requests.size() >= (replaced ? 12 : 6)) return;
-  const Kind kind = replaced ? Kind::read
-                             : world.rng.pick({Kind::write, Kind::write, Kind::zero, Kind::read,
-                                               Kind::read, Kind::extents, Kind::flush});
+  const bool zeroes = world.rng.chance(world.mood_.zeroes);
+  const Kind usual =
+      world.rng.pick({Kind::write, Kind::write, Kind::read, Kind::read, Kind::flush});
+  const Kind other = zeroes ? world.rng.pick({Kind::zero, Kind::extents}) : usual;
+  const Kind kind = replaced ? Kind::read : other;
   const std::uint64_t begin = world.rng.below(world.options.sectors);
   const mirror::Range range{
       begin, world.rng.between(begin + 1, std::min(begin + 5, world.options.sectors))};

@@ -228,6 +228,32 @@ void MirrorWorld::stall() {
   next.cut[member] = 0;
 }
 
+/// Its client stays, and knows what it has missed.
+void MirrorWorld::lose_twice() {
+  const auto group = [this]() -> const mirror::Group& { return clients_.back()->group; };
+  const auto go_on = [this](std::uint64_t most) {
+    for (auto i = rng.below(most); i > 0; --i) step(false);
+  };
+  if (!make_whole()) return;
+  const auto member = static_cast<unsigned>(rng.below(options.members));
+  go_on(kSceneSteps / 10);
+  stop(holder(member), may_lose_power() && rng.chance(700));
+  if (!until([&] { return !mirror::has(group().in_step(), member); })) return;
+  go_on(kSceneSteps / 20);
+  held(member).up = true;
+  const auto returns = [&] {
+    return group().progress(member).standing == mirror::Group::Standing::resync;
+  };
+  if (!until(returns)) return;
+  char& cut = clients_.back()->cut[member];
+  cut = rng.chance(500) ? 1 : 0;
+  go_on(kSceneSteps / 50);
+  stop(holder(member), false);
+  cut = 0;
+  go_on(kSceneSteps / 20);
+  held(member).up = true;
+}
+
 /// A client meets one member only, and an operator has it go on with that, unless it may anyway, or
 /// has nothing of the mirror. The others come later.
 void MirrorWorld::force_one() {

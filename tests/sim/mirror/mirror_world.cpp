@@ -51,21 +51,23 @@ MirrorWorld::MirrorWorld(std::uint64_t seed, bool trace)
            .force = rng.pick({0U, 0U, 1000U}),
            .foreign = rng.pick({0U, 0U, 300U}),
            .full = rng.pick({0U, 0U, 150U}),
-           .identity = rng.pick({0U, 0U, 10U, 30U}),
+           .identity = rng.pick({0U, 10U, 30U}),
            .names = rng.pick({0U, 0U, 200U, 500U}),
            .late = rng.pick({0U, 0U, 500U}),
            .sleep = rng.pick({0U, 0U, 500U}),
            .time = rng.pick({0U, 0U, 20U}),
            .wait = rng.pick({100U, 700U}),
            .slow = rng.pick({0U, 0U, 300U}),
+           .zeroes = rng.pick({0U, 0U, 100U, 400U}),
            .no_zero = rng.pick({0U, 0U, 300U}),
            .astray = rng.pick({0U, 0U, 300U}),
            .steps = rng.pick({300U, 700U, 1500U})};
   if (mood_.scene != 0) mood_.fault = 2;
   if (options.members > 3) mood_.risen = rng.chance(500);
-  mood_.back = rng.chance(150);
+  mood_.back = rng.chance(300);
   mood_.joins = rng.chance(100);
   mood_.again = rng.chance(100);
+  mood_.twice = rng.chance(150);
   mood_.stalls = options.members > 2 && rng.chance(100);
   const bool is_new = rng.chance(400);
   if (!is_new) ledger_.begin(options.members);
@@ -176,6 +178,7 @@ void MirrorWorld::run() {
   if (mood_.joins) go_back_while_joining();
   if (mood_.again) begin_again();
   if (mood_.stalls) stall();
+  if (mood_.twice) lose_twice();
   heal();
   if (rng.chance(mood_.force)) force_one();
   for (unsigned i = 0; i < kHealingSteps; ++i) {

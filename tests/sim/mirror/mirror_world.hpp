@@ -211,8 +211,10 @@ class MirrorWorld {
     unsigned sleep = 0;        ///< that a client sleeps while the next one begins
     unsigned time = 0;         ///< that leases end
     unsigned wait = 0;         ///< that they do when a client waits for members in vain
+    bool twice = false;        ///< a member is lost, and once more while it is brought up to date
     bool stalls = false;       ///< a client sleeps while another one goes on without a member
     unsigned slow = 0;         ///< that a pull is answered before its data arrive
+    unsigned zeroes = 0;       ///< that a request is to zero, or for extents
     unsigned no_zero = 0;      ///< that a member cannot zero as it is told
     unsigned astray = 0;       ///< that another server answers a member at the address of a source
     unsigned steps = 700;
@@ -247,6 +249,7 @@ class MirrorWorld {
   void go_back();
   void go_back_while_joining();
   void stall();
+  void lose_twice();
   void begin_again();
   void force_one();
   int carry_out(Message& message);

@@ -129,6 +129,15 @@ struct World {
     maps.dirty.assign(3, mirror::RegionMap{4});
     group.answer({.tag = host.newest(Order::maps, member).tag, .maps = maps});
   }
+  /// Members 0 and 1 know that member 2 lacks these regions.
+  void answer_lacking(std::vector<std::uint32_t> regions) {
+    mirror::Maps maps{.active = mirror::RegionMap{4}, .dirty = {}};
+    maps.dirty.assign(3, mirror::RegionMap{4});
+    for (const std::uint32_t region : regions) maps.dirty[2].add(region);
+    for (unsigned i = 0; i < 2; ++i)
+      if (host.count(Order::maps, i) != 0)
+        group.answer({.tag = host.newest(Order::maps, i).tag, .maps = maps});
+  }
   /// A member is lost, and is there again without these regions.
   void come_back(unsigned member, std::vector<std::uint32_t> lacking) {
     group.link_down(member);
@@ -663,6 +672,45 @@ TEST_CASE("mirror group: a region is copied in units, and only these are locked"
     world.group.answer({.tag = tag});
   }
   CHECK(world.group.progress(2).left == 0);
+}
+
+TEST_CASE("mirror group: a member that comes back gets the parts that it has missed") {
+  World world;
+  world.attach();
+  world.group.link_down(2);
+  for (unsigned i = 0; i < 2; ++i) world.answer(Order::view, i);
+  const auto write = [&](mirror::Range range) {
+    world.group.submit(mirror::Group::Kind::write, 1, range);
+    for (unsigned i = 0; i < 2; ++i) world.answer(Order::write, i);
+  };
+  write({9, 11});
+  write({24, 25});
+  world.group.link_up(2, false);
+  mirror::Claimed back = world.as_it_was(2);
+  SUBCASE("it has logged nothing else") {
+    world.answer_claim(2, back);
+    world.answer_lacking({1, 3});
+    CHECK(world.host.sent.back().order == Order::read);
+    CHECK(world.host.sent.back().range.begin == 9);
+    CHECK(world.host.sent.back().range.end == 11);
+    world.answer(Order::read, world.host.sent.back().member);
+    world.answer(Order::copy, 2);
+    CHECK(world.host.sent.back().range.begin == 24);
+    CHECK(world.host.sent.back().range.end == 25);
+  }
+  SUBCASE("another disk has come in its place") {
+    back.disk = 99;
+    world.answer_claim(2, back);
+    world.answer_lacking({1, 3});
+    CHECK(world.group.progress(2).standing == mirror::Group::Standing::waiting);
+  }
+  SUBCASE("its log has a region that it may not have on its disk") {
+    back.maps.active.add(1);
+    world.answer_claim(2, back);
+    world.answer_lacking({1, 3});
+    CHECK(world.host.sent.back().range.begin == 8);
+    CHECK(world.host.sent.back().range.end == 16);
+  }
 }
 
 TEST_CASE("mirror group: zeroes are copied unread, all regions in a row, while they are locked") {

@@ -13,6 +13,7 @@
 #include "bridge/client/mirror/membership.hpp"
 #include "bridge/client/mirror/mirror_config.hpp"
 #include "bridge/client/mirror/mirror_status.hpp"
+#include "bridge/client/mirror/missed.hpp"
 #include "bridge/client/mirror/record_terms.hpp"
 #include "bridge/client/mirror/resync_pace.hpp"
 #include "bridge/client/mirror/server_table.hpp"
@@ -153,6 +154,45 @@ struct Recorder : GroupHost {
 };
 
 }  // namespace
+
+TEST_CASE("missed: parts of regions that changed since the loss, and whole ones that were hot") {
+  Missed missed{Regions{4, 2048, 3 * 2048 + 100}, 2};  // parts of 32 sectors
+  RegionMap hot{4};
+  hot.add(2);
+  const Range first{0, 512}, all{0, 2048};
+  missed.changed(bit(1), first);
+  CHECK(missed.is_whole(1, 0));  // it was never in step
+  missed.begin(1, hot);
+  CHECK(missed.is_whole(1, 0));  // a record may name it all the same
+  missed.changed(bit(1), {70, 80});
+  missed.changed(bit(0), {1000, 1200});
+  CHECK_FALSE(missed.is_whole(1, 0));
+  CHECK(missed.is_whole(1, 2));
+  CHECK(missed.is_whole(0, 0));
+  CHECK(missed.lacking(1, all).begin == 64);
+  CHECK(missed.lacking(1, all).end == 96);
+  const Range none = missed.lacking(1, {512, 1024});
+  CHECK(none.begin == none.end);
+  missed.changed(bit(1), {2000, 2100});  // over the border
+  CHECK(missed.lacking(1, all).end == 2048);
+  CHECK(missed.lacking(1, {2048, 4096}).begin == 2048);
+  CHECK(missed.lacking(1, {2048, 4096}).end == 2112);
+  missed.changed(bit(1), {6144, 6244});  // the short one at the end
+  CHECK(missed.lacking(1, {6144, 6244}).end == 6244);
+  SUBCASE("a second loss adds to it") {
+    RegionMap more{4};
+    more.add(0);
+    missed.begin(1, more);
+    CHECK(missed.is_whole(1, 0));
+    CHECK(missed.is_whole(1, 2));
+    CHECK_FALSE(missed.is_whole(1, 3));
+  }
+  SUBCASE("nothing is known any more") {
+    missed.forget(1);
+    missed.add_whole(1, hot);
+    CHECK(missed.is_whole(1, 3));
+  }
+}
 
 TEST_CASE("sent commands: an answer counts once, and not for a member that was forgotten") {
   Recorder host;
