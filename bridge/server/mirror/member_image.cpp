@@ -159,25 +159,25 @@ void remember_view(MemberState& state, const ViewId& view) {
   if (state.last_views.size() > kMaxLastViews) state.last_views.pop_back();
 }
 
-Patch head_patch(const MemberState& state, std::uint64_t sequence) {
+Patch head_patch(const MemberState& about, const MemberRecord& record, std::uint64_t sequence) {
   Head head;
   head.sequence = sequence;
-  head.group = state.group;
-  head.claimant = state.claimant;
-  head.member = static_cast<std::uint8_t>(state.shape.member);
-  head.members = static_cast<std::uint8_t>(state.shape.members);
-  head.region_shift = static_cast<std::uint8_t>(state.shape.region_shift);
-  head.size = state.shape.size;
-  head.promised = state.record.promised;
-  head.whole_epoch = state.record.whole_epoch;
-  head.view = wire::encode_view(state.record.view);
-  head.confirmed = wire::encode_view(state.record.confirmed);
-  head.last_views = static_cast<std::uint8_t>(state.last_views.size());
-  for (std::size_t i = 0; i < state.last_views.size(); ++i)
-    head.history[i] = wire::encode_view({state.last_views[i], 0});
-  head.disk = state.record.disk;
-  head.beat = state.record.beat;
-  head.pedigree = wire::encode_pedigree(state.record.pedigree);
+  head.group = about.group;
+  head.claimant = about.claimant;
+  head.member = static_cast<std::uint8_t>(about.shape.member);
+  head.members = static_cast<std::uint8_t>(about.shape.members);
+  head.region_shift = static_cast<std::uint8_t>(about.shape.region_shift);
+  head.size = about.shape.size;
+  head.promised = record.promised;
+  head.whole_epoch = record.whole_epoch;
+  head.view = wire::encode_view(record.view);
+  head.confirmed = wire::encode_view(record.confirmed);
+  head.last_views = static_cast<std::uint8_t>(about.last_views.size());
+  for (std::size_t i = 0; i < about.last_views.size(); ++i)
+    head.history[i] = wire::encode_view({about.last_views[i], 0});
+  head.disk = record.disk;
+  head.beat = record.beat;
+  head.pedigree = wire::encode_pedigree(record.pedigree);
   Patch patch{sequence % 2 * kHeadSize, std::vector<std::byte>(kHeadSize)};
   std::memcpy(patch.bytes.data(), &head, sizeof(head));
   head.crc = crc_of(patch.bytes.data(), kHeadSize);
@@ -185,9 +185,10 @@ Patch head_patch(const MemberState& state, std::uint64_t sequence) {
   return patch;
 }
 
-Patch page_patch(const MemberState& state, unsigned map, std::size_t page) {
-  const std::size_t place = place_of(state.shape, map, page);
-  const Page made = page_with(map_of(state.record, map), page, place);
+Patch page_patch(const wire::MirrorShape& shape, const MemberRecord& record, unsigned map,
+                 std::size_t page) {
+  const std::size_t place = place_of(shape, map, page);
+  const Page made = page_with(map_of(record, map), page, place);
   Patch patch{offset_of(place), std::vector<std::byte>(kPageSize)};
   std::memcpy(patch.bytes.data(), &made, kPageSize);
   return patch;
@@ -198,10 +199,10 @@ std::vector<std::byte> whole_image(const MemberState& state, std::uint64_t seque
   const auto lay = [&image](const Patch& patch) {
     std::ranges::copy(patch.bytes, image.begin() + static_cast<std::ptrdiff_t>(patch.offset));
   };
-  lay(head_patch(state, sequence));
+  lay(head_patch(state, state.record, sequence));
   for (unsigned map = 0; map < maps_of(state.shape); ++map) {
     for (std::size_t page = 0; page < pages_of(state.shape); ++page)
-      lay(page_patch(state, map, page));
+      lay(page_patch(state.shape, state.record, map, page));
   }
   return image;
 }

@@ -45,10 +45,12 @@ struct Patch {
   std::vector<std::byte> bytes;
 };
 
-/// The place of this head. The previous head, with `sequence` - 1, stays as it is.
-Patch head_patch(const MemberState& state, std::uint64_t sequence);
+/// The place of this head. The previous head, with `sequence` - 1, stays as it is. `about`: all but
+/// the record.
+Patch head_patch(const MemberState& about, const MemberRecord& record, std::uint64_t sequence);
 /// One sector of a disk, which is written as a whole or not at all.
-Patch page_patch(const MemberState& state, unsigned map, std::size_t page);
+Patch page_patch(const wire::MirrorShape& shape, const MemberRecord& record, unsigned map,
+                 std::size_t page);
 std::vector<std::byte> whole_image(const MemberState& state, std::uint64_t sequence);
 
 struct LoadedImage {

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <iterator>
 #include <random>
 #include <utility>
 
@@ -413,14 +414,17 @@ Save Seat::prepare() {
   Save save;
   asked_ = wanted_;
   saving_ = std::exchange(changes_, {});
-  const MemberState all = state();
   if (file_ == nullptr) {  // becomes one
-    save.head = Patch{0, whole_image(all, sequence_)};
+    save.head = Patch{0, whole_image(state(), sequence_)};
     return save;
   }
-  for (const auto& [map, page] : saving_.first) save.first.push_back(page_patch(all, map, page));
-  for (const auto& [map, page] : saving_.rest) save.rest.push_back(page_patch(all, map, page));
-  if (saving_.head) save.head = head_patch(all, ++sequence_);
+  const MemberRecord& record = member_->record();
+  const auto patch = [&](const Place& place) {
+    return page_patch(about_.shape, record, place.first, place.second);
+  };
+  std::ranges::transform(saving_.first, std::back_inserter(save.first), patch);
+  std::ranges::transform(saving_.rest, std::back_inserter(save.rest), patch);
+  if (saving_.head) save.head = head_patch(about_, record, ++sequence_);
   return save;
 }
 

@@ -52,10 +52,10 @@ Save steps() {
   const MemberState state = after();
   Save save;
   for (const std::size_t page : {0U, 1U, 2U}) {
-    save.first.push_back(mirror::page_patch(state, 0, page));
-    save.first.push_back(mirror::page_patch(state, 3, page));
+    save.first.push_back(mirror::page_patch(state.shape, state.record, 0, page));
+    save.first.push_back(mirror::page_patch(state.shape, state.record, 3, page));
   }
-  save.head = mirror::head_patch(state, 2);
+  save.head = mirror::head_patch(state, state.record, 2);
   return save;
 }
 
@@ -121,7 +121,7 @@ TEST_CASE("member image: the disk, its beat and the pedigree survive") {
 
 TEST_CASE("member image: a torn page counts as all of its regions, and as no others") {
   Image image = mirror::whole_image(after(), 2);
-  const Patch page = mirror::page_patch(after(), 0, 1);
+  const Patch page = mirror::page_patch(after().shape, after().record, 0, 1);
   image[page.offset + 3] ^= std::byte{1};
   const auto loaded = mirror::load_image(image);
   REQUIRE(loaded);
@@ -131,8 +131,8 @@ TEST_CASE("member image: a torn page counts as all of its regions, and as no oth
 
 TEST_CASE("member image: a file that ends early, or pages in each other's places, are recognised") {
   Image image = mirror::whole_image(after(), 2);
-  const Patch first = mirror::page_patch(after(), 0, 0);
-  const Patch second = mirror::page_patch(after(), 0, 1);
+  const Patch first = mirror::page_patch(after().shape, after().record, 0, 0);
+  const Patch second = mirror::page_patch(after().shape, after().record, 0, 1);
   std::copy_n(first.bytes.begin(), first.bytes.size(),
               image.begin() + static_cast<std::ptrdiff_t>(second.offset));
   CHECK(mirror::load_image(image)->torn == 1);
