@@ -67,7 +67,8 @@ class Members(Chain):
         names = [f"{address}:{port}" for (_, address), port in zip(self.hosts, self.ports)]
         if len(names) == 1:
             return f"rnbd+tcp://{names[0]}/{EXPORT}"
-        return f"rnbd-mirror+tcp://{','.join(names)}/{EXPORT}"
+        # Each file has stamps, so the copy replaces data.
+        return f"rnbd-mirror+tcp://{','.join(names)}/{EXPORT}?create=copy"
 
     def path(self, name):
         return f"{self.directory.name}/{name}"
