@@ -358,6 +358,30 @@ pulls() {
 }
 it "a server that was away copies what it missed from another one" pulls
 
+# got NAME: bytes that were written to it since it was started.
+got() {
+  "${ctl_command[@]}" "$PWD/control-$1" metrics |
+    awk '/^rnbd_export_bytes_total.*op="(write|write_zeroes)"/ { all += $NF } END { print all + 0 }'
+}
+# A change of 64 KiB is a part of a region. The logs are emptied every 5 s.
+missed() {
+  disk_size=64M
+  random_file a.img 64M
+  start_members a b
+  face_of_mirror "control=$PWD/control"
+  nbdsh <<<'h.pread(1, 0)'
+  eventually 120 all_in_step
+  sleep 12
+  kill_hard b
+  eventually 20 is_away 1
+  nbdsh <<<'[h.pwrite(b"y" * 65536, (3 * i << 20) + 4096 * i) for i in range(20)]; h.flush()'
+  start_member b
+  eventually 60 told_in_step
+  (($(got b) >= 20 * 65536 && $(got b) <= 30 * 65536)) || fail "b got $(got b) bytes for $((20 * 65536)) changed ones"
+  copies_are_same a b
+}
+it_plugin "a server that was away gets what was changed, and no whole regions" missed
+
 # At b the name of a's machine leads to b itself. What b copies must be what the client means.
 pulls_astray() {
   unshare --mount true 2>/dev/null || skip "no mount namespaces here"
