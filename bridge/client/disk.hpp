@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -32,6 +33,9 @@ class LaneSource {
   virtual ~LaneSource() = default;
   /// The number is constant.
   virtual unsigned lanes() const = 0;
+  /// So many operations of Disk::begin_claim() may be on a lane at a time. The server may keep them
+  /// waiting for its own disk, and other requests need permits meanwhile.
+  virtual unsigned claims_on_a_lane() const { return 1; }
   /// Each lane belongs to one loop at a time.
   virtual std::unique_ptr<rtrs::LaneLoop> take_lane(unsigned lane) = 0;
 };
@@ -118,6 +122,34 @@ class Disk {
   /// operation, EINTR when it was cancelled.
   int end(const Transfer& transfer, const Begun& begun, int error);
   virtual DeviceHandle& handle() = 0;
+
+  /// A change has to wait for the right to change the disk: begin() says EAGAIN.
+  bool must_claim() const { return !may_change_.load(std::memory_order_relaxed); }
+  /// The question for that right, on its way. It ends before the disk does.
+  class Claim {
+   public:
+    virtual ~Claim() = default;
+    /// For a lane.
+    virtual rtrs::Operation& operation() = 0;
+    /// The operation has ended with `error`, or was cancelled (EINTR). None: use the blocking call.
+    /// Otherwise 0, or the answer to changes.
+    virtual std::optional<int> end(int error) = 0;
+  };
+  struct BegunClaim {
+    enum class State : std::uint8_t {
+      granted,   ///< begin the change anew
+      asking,    ///< `claim` is to be run
+      joined,    ///< another user's question is under way, and `again` will be called
+      refused,   ///< `error` is the answer to the change
+      blocking,  ///< use the blocking call
+    };
+    State state = State::blocking;
+    std::unique_ptr<Claim> claim = {};
+    int error = 0;
+  };
+  /// Begins to ask for the right to change the disk, for event loops. `again` is called on any
+  /// thread, once, and not inside this call; then the answer to the other user is known.
+  virtual BegunClaim begin_claim(std::function<void()> /*again*/) { return {}; }
 
  protected:
   /// The ranges that perform() takes.

@@ -9,16 +9,19 @@
 namespace rnbd {
 namespace {
 
-template <class Question>
-DeviceAnswer ask(rtrs::Client& client, const DeviceHandle& device, const Question& question,
-                 const rtrs::Interrupt& interrupt) {
-  std::array<std::byte, sizeof(wire::DeviceInfoResponse)> answer{};
-  ControlOperation operation{device, question, answer};
-  if (const int error = client.run_control(operation, interrupt)) return {error, {}};
+DeviceAnswer answer_of(rtrs::ConstBytes bytes) {
   const auto told =
-      wire::decode<wire::DeviceInfoResponse>(answer, wire::MessageType::device_info_response);
+      wire::decode<wire::DeviceInfoResponse>(bytes, wire::MessageType::device_info_response);
   if (!told) return {};
   return {0, *told};
+}
+
+wire::Claim claim_of(const Witness& seen) {
+  wire::Claim question;
+  question.header = wire::header_of(wire::MessageType::claim);
+  question.sight = seen.sight;
+  question.writer_serial = seen.writer_serial;
+  return question;
 }
 
 }  // namespace
@@ -37,19 +40,26 @@ DeviceAnswer ask_device_info(rtrs::Client& client, const DeviceHandle& device,
                              const rtrs::Interrupt& interrupt) {
   wire::DeviceInfo question;
   question.header = wire::header_of(wire::MessageType::device_info);
-  return ask(client, device, question, interrupt);
+  std::array<std::byte, sizeof(wire::DeviceInfoResponse)> answer{};
+  ControlOperation operation{device, question, answer};
+  if (const int error = client.run_control(operation, interrupt)) return {error, {}};
+  return answer_of(answer);
+}
+
+ClaimQuestion::ClaimQuestion(const DeviceHandle& device, const Witness& seen)
+    : operation_{device, claim_of(seen), answer_} {}
+
+DeviceAnswer ClaimQuestion::answer(int error) const {
+  if (error != 0) return {error == ENOTCONN ? EIO : error, {}};  // it was lost
+  DeviceAnswer answer = answer_of(answer_);
+  if (!answer.info) answer.error = EPROTO;
+  return answer;
 }
 
 DeviceAnswer ask_claim(rtrs::Client& client, const DeviceHandle& device, const Witness& seen,
                        const rtrs::Interrupt& interrupt) {
-  wire::Claim question;
-  question.header = wire::header_of(wire::MessageType::claim);
-  question.sight = seen.sight;
-  question.writer_serial = seen.writer_serial;
-  DeviceAnswer answer = ask(client, device, question, interrupt);
-  if (answer.error == ENOTCONN) answer.error = EIO;  // it was lost
-  if (answer.error == 0 && !answer.info) answer.error = EPROTO;
-  return answer;
+  ClaimQuestion question{device, seen};
+  return question.answer(client.run_control(question.operation(), interrupt));
 }
 
 }  // namespace rnbd

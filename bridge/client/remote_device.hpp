@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -55,8 +56,11 @@ class RemoteDevice final : public Disk {
   int cache(std::uint64_t offset, std::uint64_t length, const Interrupt& interrupt) override;
   DeviceHandle& handle() override { return mapping_->handle; }
   int admit(const Transfer& transfer, Begun& begun) override;
+  BegunClaim begin_claim(std::function<void()> again) override;
 
  private:
+  class AsyncClaim;
+
   friend class Session;
   RemoteDevice(std::shared_ptr<Session> session, std::shared_ptr<Session::Mapping> mapping,
                bool read_only);

@@ -9,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <tl/expected.hpp>
 #include <utility>
@@ -18,6 +19,7 @@
 #include "bridge/client/device_table.hpp"
 #include "bridge/client/disk.hpp"
 #include "bridge/client/geometry.hpp"
+#include "bridge/client/questions.hpp"
 #include "bridge/client/server_directory.hpp"
 #include "bridge/protocol/messages.hpp"
 #include "rdma/client.hpp"
@@ -146,6 +148,7 @@ class Session final : public rtrs::RecoveryHandler,
 
   /// The I/O lanes of the client, for event loops; see rtrs::Client.
   unsigned lanes() const override { return client_->lanes(); }
+  unsigned claims_on_a_lane() const override;
   std::unique_ptr<rtrs::LaneLoop> take_lane(unsigned lane) override {
     return client_->take_lane(lane);
   }
@@ -169,6 +172,8 @@ class Session final : public rtrs::RecoveryHandler,
   /// constant.
   struct Mapping : ClientDevice {
     std::string claim_refusal;  ///< the last one in the log; guarded by Session::mutex_
+    /// Event loops whose users wait for another user's CLAIM; guarded by Session::mutex_.
+    std::vector<std::function<void()>> claim_waiters;
     ChangesUnderWay changes;
   };
 
@@ -187,6 +192,13 @@ class Session final : public rtrs::RecoveryHandler,
   tl::expected<DeviceGeometry, Failure> look_again(Mapping& mapping, const Interrupt& interrupt);
   Known known_of(const Mapping& mapping) const;
   int claim(Mapping& mapping, const Witness& seen, const Interrupt& interrupt);
+  Disk::BegunClaim begin_claim(Mapping& mapping, const Witness& seen, std::function<void()> again,
+                               std::uint64_t& asked_in);
+  std::optional<int> end_claim(Mapping& mapping, const Witness& seen, std::uint64_t asked_in,
+                               const DeviceAnswer& answer);
+  int settle_claim(Mapping& mapping, const Witness& seen, const DeviceAnswer& answer,
+                   const wire::WhoAnswer& reason);
+  void claim_ended(Mapping& mapping, std::unique_lock<std::mutex>& lock);
   int refuse_claim(Mapping& mapping, int error, const wire::WhoAnswer& reason = {});
   Failure not_opened(const Mapping& mapping, int error, const wire::WhoAnswer& reason = {}) const;
   wire::WhoAnswer reason_for(int error, const std::string& device, const Interrupt& interrupt);

@@ -259,9 +259,11 @@ void Connection::hang_up() {
   replies_ = {};
   waiting_.clear();
   for (Request& request : requests_.all()) {
+    const bool unclaimed = request.state == Request::State::unclaimed;
     const bool idle =
         request.state == Request::State::answered || request.state == Request::State::waiting;
-    if (idle) recycle(request);
+    if (unclaimed) worker_.forget_claim(request);
+    if (idle || unclaimed) recycle(request);
   }
   // The session counts cancelled writes: the next user of the device waits for them.
   if (requests_.are_changing()) give_up();
@@ -271,8 +273,14 @@ void Connection::give_up() {
   hang_up();
   if (given_up_.exchange(true)) return;  // calls look at it
   for (Request& request : requests_.all()) {
-    if (request.state != Request::State::on_lane) continue;
+    const bool claiming = request.state == Request::State::claiming;
+    if (request.state != Request::State::on_lane && !claiming) continue;
     if (!lane_->cancel(request.job)) continue;  // it has ended, and the lane returns it
+    if (claiming) {
+      end_claim(request, EINTR);
+      recycle(request);
+      continue;
+    }
     agreement_.device->end(request.transfer, request.begun, EINTR);
     request.operation.reset();
     recycle(request);
@@ -283,7 +291,13 @@ void Connection::give_up() {
 
 void Connection::execute(Request& request) {
   meter_.begin(request);
+  start(request);
+}
+
+void Connection::start(Request& request) {
   const int error = commands_.prepare(request);
+  if (error == EAGAIN && request.changes() && agreement_.device->must_claim())
+    return claim(request);
   if (error == EAGAIN) return call(request);
   if (error != 0) return answer(request, error);
   request.operation.emplace(agreement_.device->geometry(), agreement_.device->handle(),
@@ -294,11 +308,62 @@ void Connection::execute(Request& request) {
 }
 
 void Connection::on_lane(Request& request) {
+  if (request.state == Request::State::claiming) {
+    const auto error = end_claim(request, request.claim->operation().error());
+    if (left()) return recycle(request);
+    if (!error) return call(request);
+    return *error == 0 ? start(request) : answer(request, *error);
+  }
   const int error =
       agreement_.device->end(request.transfer, request.begun, request.operation->error());
   request.operation.reset();
   if (error == EAGAIN && !left()) return call(request);
   answer(request, error);
+}
+
+// ---- The right to change the device -------------------------------------------------------------
+
+void Connection::claim(Request& request) {
+  request.state = Request::State::unclaimed;
+  worker_.claim(request);
+}
+
+bool Connection::start_claim(Request& request) {
+  using State = Disk::BegunClaim::State;
+  auto begun = agreement_.device->begin_claim([this, &request] { worker_.claim_again(request); });
+  switch (begun.state) {
+    case State::granted:
+      start(request);
+      return false;
+    case State::joined:
+      request.state = Request::State::joining;
+      return false;
+    case State::refused:
+      answer(request, begun.error);
+      return false;
+    case State::blocking:
+      call(request);
+      return false;
+    case State::asking:
+      break;
+  }
+  request.claim = std::move(begun.claim);
+  request.job.operation = &request.claim->operation();
+  request.state = Request::State::claiming;
+  worker_.start(request);
+  return true;
+}
+
+void Connection::claim_again(Request& request) {
+  if (left()) return recycle(request);
+  claim(request);
+}
+
+std::optional<int> Connection::end_claim(Request& request, int error) {
+  const auto result = request.claim->end(error);
+  request.claim.reset();
+  worker_.claim_ended(*this);
+  return result;
 }
 
 // ---- Calls that may wait ------------------------------------------------------------------------

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "bridge/nbd/budget.hpp"
@@ -58,6 +59,11 @@ class Connection {
 
   /// The lane has ended a request.
   void on_lane(Request& request);
+  /// It is the turn of a request that waited for it to ask for the right to change the device.
+  /// True: it asks on the lane.
+  bool start_claim(Request& request);
+  /// The other one that has asked for it is answered.
+  void claim_again(Request& request);
   /// A call that could wait has ended with `error`.
   void on_call(Request& request, int error);
   /// Sends the replies that are due, and takes up requests that waited for room.
@@ -120,6 +126,9 @@ class Connection {
 
   // The way of requests to the device.
   void execute(Request& request);
+  void start(Request& request);
+  void claim(Request& request);
+  std::optional<int> end_claim(Request& request, int error);
   void call(Request& request);
   void start_calls();
   void answer(Request& request, int error);

@@ -5,6 +5,7 @@
 #include <array>
 #include <chrono>
 #include <cstdint>
+#include <memory>
 #include <optional>
 
 #include "bridge/client/remote_device.hpp"
@@ -19,11 +20,14 @@ class Connection;
 struct Request {
   enum class State : std::uint8_t {
     free,
-    arriving,  ///< its payload is being received
-    on_lane,   ///< `job` is under way
-    waiting,   ///< for its turn to be `blocking`
-    blocking,  ///< a thread that may wait has it
-    answered,  ///< its reply is in the queue
+    arriving,   ///< its payload is being received
+    on_lane,    ///< `job` is under way
+    unclaimed,  ///< waits for its turn to be `claiming`
+    claiming,   ///< `job` asks for the right to change the device
+    joining,    ///< another one asks for it
+    waiting,    ///< for its turn to be `blocking`
+    blocking,   ///< a thread that may wait has it
+    answered,   ///< its reply is in the queue
   };
 
   Connection* connection = nullptr;
@@ -41,6 +45,7 @@ struct Request {
   Transfer transfer;
   Disk::Begun begun;
   std::optional<TransferOperation> operation;
+  std::unique_ptr<Disk::Claim> claim;
   rtrs::LaneLoop::Job job;
   std::uint32_t extents = 0;  ///< StatusExtents in `buffer`
 

@@ -60,8 +60,9 @@ class Requests {
   /// True: some may still change the device.
   bool are_changing() const {
     return std::ranges::any_of(all_, [](const Request& request) {
-      const bool runs =
-          request.state == Request::State::on_lane || request.state == Request::State::blocking;
+      const bool runs = request.state == Request::State::on_lane ||
+                        request.state == Request::State::claiming ||
+                        request.state == Request::State::blocking;
       return runs && request.changes();
     });
   }

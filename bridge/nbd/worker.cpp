@@ -187,13 +187,38 @@ void Worker::serve_sockets() {
 }
 
 void Worker::start(Request& request) {
-  rtrs::LaneLoop& loop = request.connection->lane();
-  loop.start(request.job);
-  const auto lane = std::find_if(lanes_.begin(), lanes_.end(),
-                                 [&](const Lane& l) { return l.loop.get() == &loop; });
-  lane->started = true;
+  request.connection->lane().start(request.job);
+  lane_of(*request.connection).started = true;
   started_ = true;
   ++moved_;
+}
+
+void Worker::claim(Request& request) {
+  Lane& lane = lane_of(*request.connection);
+  lane.unclaimed.push_back(&request);
+  start_claims(lane);
+}
+
+void Worker::forget_claim(Request& request) {
+  std::erase(lane_of(*request.connection).unclaimed, &request);
+}
+
+void Worker::claim_ended(const Connection& connection) {
+  Lane& lane = lane_of(connection);
+  --lane.claims;
+  start_claims(lane);
+}
+
+void Worker::start_claims(Lane& lane) {
+  while (!lane.unclaimed.empty() && lane.claims < lane.source->claims_on_a_lane()) {
+    Request& request = *lane.unclaimed.front();
+    lane.unclaimed.pop_front();
+    if (request.connection->start_claim(request)) ++lane.claims;
+  }
+}
+
+void Worker::claim_again(Request& request) {
+  posted_.post([&request] { request.connection->claim_again(request); });
 }
 
 void Worker::flush_lanes() {
@@ -254,6 +279,11 @@ Worker::Lane& Worker::lane_of(const std::shared_ptr<LaneSource>& source) {
   return lane;
 }
 
+Worker::Lane& Worker::lane_of(const Connection& connection) {
+  return *std::ranges::find_if(
+      lanes_, [&](const Lane& lane) { return lane.loop.get() == &connection.lane(); });
+}
+
 void Worker::add(int socket, Agreement agreement) {
   Lane& lane = lane_of(agreement.device->lane_source());
   ++lane.users;
@@ -270,9 +300,8 @@ void Worker::bury() {
     }
     if (connection->releasing())
       releasing_.extract(&*connection).mapped().set_value(connection->release());
-    const auto lane = std::find_if(lanes_.begin(), lanes_.end(), [&](const Lane& l) {
-      return l.loop.get() == &connection->lane();
-    });
+    const auto lane = std::ranges::find_if(
+        lanes_, [&](const Lane& each) { return each.loop.get() == &connection->lane(); });
     // Closing may wait for the server, and so may the end of a session.
     auto lease = std::make_shared<Lease>(connection->take_lease());
     connection = connections_.erase(connection);

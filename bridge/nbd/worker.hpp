@@ -8,6 +8,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstddef>
+#include <deque>
 #include <functional>
 #include <future>
 #include <list>
@@ -75,6 +76,16 @@ class Worker {
   BufferPool& buffers() { return buffers_; }
   /// Starts the request's job; it leaves with the others of this turn.
   void start(Request& request);
+  /// The request asks for the right to change its device as soon as few others of its lane do.
+  void claim(Request& request);
+  /// It does so no more.
+  void forget_claim(Request& request);
+  /// One of the connection's has asked.
+  void claim_ended(const Connection& connection);
+  /// The same question of another one has been answered.
+  ///
+  /// Threads: any.
+  void claim_again(Request& request);
   /// Makes a call that may wait on another thread; its connection learns of the end.
   void call(std::function<int()> call, Request& request);
 
@@ -84,7 +95,9 @@ class Worker {
     std::shared_ptr<LaneSource> source;
     std::unique_ptr<rtrs::LaneLoop> loop;
     unsigned users = 0;
-    bool started = false;  ///< something waits for flush()
+    std::deque<Request*> unclaimed{};  ///< requests that will ask for a right, in order
+    unsigned claims = 0;               ///< that are under way
+    bool started = false;              ///< something waits for flush()
     bool more = false;
     std::size_t first = 0;  ///< in polled_
     std::size_t count = 0;
@@ -105,6 +118,8 @@ class Worker {
   void run_posted();
   void add(int socket, Agreement agreement);
   Lane& lane_of(const std::shared_ptr<LaneSource>& source);
+  Lane& lane_of(const Connection& connection);
+  void start_claims(Lane& lane);
 
   const unsigned index_;
   Pool& pool_;

@@ -20,9 +20,12 @@ BlockSession::BlockSession(SessionFacts facts, ExportCatalogue& catalogue, Queue
       log_{facts_, services_},
       devices_{facts_.ids},
       order_{[this](rtrs::ServerRequest& request, wire::MessageType type) {
-        if (type == wire::MessageType::claim) return claim_.on_claim(request);
-        type == wire::MessageType::open ? open_.on_request(request) : close(request);
-      }},
+               if (type == wire::MessageType::claim) return claim_.on_claim(request);
+               type == wire::MessageType::open ? open_.on_request(request) : close(request);
+             },
+             [this](const rtrs::ServerRequest& request, wire::MessageType type) {
+               return type == wire::MessageType::claim ? claim_.storage_of(request) : nullptr;
+             }},
       parts_{facts_, devices_, numbers_, order_, catalogue_, queues_, services_, log_, io_},
       steps_{parts_},
       open_{parts_, steps_},

@@ -29,7 +29,14 @@ void ClaimMessages::on_claim(rtrs::ServerRequest& request) {
   wire::OpenRequest wanted{device->lease.mode(), 0, device->name};
   const auto opening =
       std::make_shared<Opening>(request, 0, std::move(wanted), OpenKind::anew, session_);
+  opening->claimed = device->lease.storage()->writers();
   opening->routine = claim(*opening, *message);
+}
+
+const WriterCount* ClaimMessages::storage_of(const rtrs::ServerRequest& request) const {
+  const auto message = wire::decode<wire::Claim>(request.message, wire::MessageType::claim);
+  const Device* const device = message ? session_.devices.usable(message->device_id) : nullptr;
+  return device == nullptr ? nullptr : device->lease.storage()->writers();
 }
 
 /// The answer may end the session, so nothing of it is touched afterwards.

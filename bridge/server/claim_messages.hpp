@@ -22,6 +22,8 @@ class ClaimMessages {
       : session_{session}, steps_{steps} {}
 
   void on_claim(rtrs::ServerRequest& request);
+  /// The storage of the device that a CLAIM names; null: there is no such device.
+  const WriterCount* storage_of(const rtrs::ServerRequest& request) const;
   void on_device_info(rtrs::ServerRequest& request);
 
  private:

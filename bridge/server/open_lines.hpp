@@ -3,17 +3,19 @@
 #pragma once
 
 #include <cstddef>
-#include <deque>
+#include <cstdint>
 #include <functional>
+#include <list>
 #include <map>
 #include <mutex>
 #include <string>
+#include <vector>
 
 namespace rnbd {
 
 /// Queues for work that may hang: a line for each file, and one for the state directory. One caller
-/// of a line works at a time. While its work hangs, the line accepts no more callers, so that
-/// neither threads nor waiters pile up.
+/// of a line works at a time, or all together that came while others worked. While the work of one
+/// hangs, the line accepts no more callers, so that neither threads nor waiters pile up.
 ///
 /// Threads: any.
 class OpenLines {
@@ -23,15 +25,17 @@ class OpenLines {
 
   /// A caller in a line; only compared.
   using Who = const void*;
+  /// The callers whose turn it is when others have ended. All callers of a line say the same.
+  enum class Turn : std::uint8_t { one, all };
 
   /// Calls `start` when it is the caller's turn: here, or in another thread's end(). False: the
   /// line hangs, and `start` is never called.
-  bool begin(const std::string& line, Who who, std::function<void()> start);
+  bool begin(const std::string& line, Who who, std::function<void()> start, Turn turn = Turn::one);
   /// The caller waits no longer. True: its work has not started, and it has left the line. False:
   /// the work runs, and the line accepts no callers until it has ended.
   bool give_up(const std::string& line, Who who);
-  /// The started work is over.
-  void end(const std::string& line);
+  /// The caller's started work is over. Takes no memory.
+  void end(const std::string& line, Who who);
   bool hangs(const std::string& line) const;
 
  private:
@@ -40,9 +44,10 @@ class OpenLines {
     std::function<void()> start;
   };
   struct Line {
-    Who first;
+    Turn turn;
+    std::vector<Who> at_work;  ///< with room for all that wait
     bool hangs = false;
-    std::deque<Next> waiting{};
+    std::list<Next> waiting{};
   };
 
   mutable std::mutex mutex_;

@@ -66,7 +66,8 @@ class Opening : public std::enable_shared_from_this<Opening> {
   int lacks = 0;  ///< errno of a thread that could not do its work
   std::optional<tl::expected<Lease, Refusal>> file;  ///< result
   std::optional<Lease> lease;                        ///< for which the reservation is taken
-  tl::expected<void, Failure> reservation;           ///< result
+  std::shared_ptr<ReservationBook::Wish> wish;       ///< for `lease`, with the result
+  const WriterCount* claimed = nullptr;              ///< by a CLAIM; null: it is an OPEN
   bool holds_others = false;                         ///< its reservation has begun: MessageOrder
   Routine routine;                                   ///< its steps, and the answer
 

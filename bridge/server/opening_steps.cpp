@@ -69,18 +69,22 @@ bool OpeningSteps::begin_work(Opening& opening, std::function<void()> work) {
   const auto in_line = [self = opening.shared_from_this(), work = std::move(work)] {
     // A late one may have waited for another one.
     if (!self->is_late()) self->lacks = attempt(work);
-    self->catalogue.lines().end(self->line);
+    self->catalogue.lines().end(self->line, self.get());
   };
   const auto start = [self = opening.shared_from_this(), in_line, reserving] {
     const Services& where = self->services;
     const auto afterwards = [self] { self->go_on(); };
     const int lacks = attempt([&] {
-      reserving ? where.record(self->reactor, in_line, afterwards)
-                : where.offload(self->reactor, in_line, afterwards);
+      if (!reserving) return where.offload(self->reactor, in_line, afterwards);
+      self->catalogue.reservations().announce(self->wish);
+      where.record(self->reactor, in_line, afterwards);
     });
-    if (lacks != 0) self->catalogue.lines().end(self->line);  // its time will be over
+    if (lacks == 0) return;
+    self->catalogue.reservations().withdraw(self->wish);
+    self->catalogue.lines().end(self->line, self.get());  // its time will be over
   };
-  return session_.catalogue.lines().begin(opening.line, &opening, start);
+  const auto turn = reserving ? OpenLines::Turn::all : OpenLines::Turn::one;
+  return session_.catalogue.lines().begin(opening.line, &opening, start, turn);
 }
 
 Task<bool> OpeningSteps::work_for_a_moment(Opening& opening, OpenStep step, std::string line,
@@ -111,12 +115,12 @@ bool OpeningSteps::begin_moment(Opening& opening, const std::string& line,
   opening.wait = session_.services.after(opening.reactor, kMoment, give_up);
   const auto in_line = [&lines, line, work = std::move(work), waits] {
     attempt(work);
-    lines.end(line);
+    lines.end(line, waits.get());
   };
-  const auto start = [self = opening.shared_from_this(), &lines, line, in_line, go_on] {
+  const auto start = [self = opening.shared_from_this(), &lines, line, in_line, go_on, waits] {
     const Services& where = self->services;
     const int lacks = attempt([&] { where.offload(self->reactor, in_line, go_on); });
-    if (lacks != 0) lines.end(line);  // the moment will be over
+    if (lacks != 0) lines.end(line, waits.get());  // the moment will be over
   };
   return lines.begin(line, waits.get(), start);
 }
@@ -171,7 +175,7 @@ Task<Opening::Result> OpeningSteps::reserve(Opening& opening, Lease lease) {
   if (book.rejoin(lease, session_.facts.uuid, opening.kind)) co_return std::move(lease);
 
   limit(opening);
-  session_.order.begin_reservation();
+  session_.order.begin_reservation(opening.claimed);
   opening.holds_others = true;
   opening.lease.emplace(std::move(lease));
   opening.remedy = Opening::Remedy::end_idle_sessions;
@@ -179,19 +183,24 @@ Task<Opening::Result> OpeningSteps::reserve(Opening& opening, Lease lease) {
     const Room room = co_await make_room(opening, opening.lease->storage()->writers());
     if (room == Room::late) co_return tl::unexpected(too_late(opening));
   }
-  const auto save = [known = &opening, uuid = session_.facts.uuid] {
-    known->reservation = known->catalogue.reservations().reserve(*known->lease, uuid, known->kind);
+  const auto late = [known = opening.weak_from_this()] {
+    const auto self = known.lock();
+    return self == nullptr || self->is_late();
   };
+  opening.wish = std::make_shared<ReservationBook::Wish>(*opening.lease, session_.facts.uuid,
+                                                         opening.kind, late);
+  const auto save = [known = &opening] { known->catalogue.reservations().reserve(*known->wish); };
   const auto saved = co_await work(opening, OpenStep::recording, kReservations, save);
   if (!saved) co_return tl::unexpected(saved.error());
   Lease reserved = std::move(*std::exchange(opening.lease, std::nullopt));
-  if (!opening.reservation) co_return tl::unexpected(unreserved(name, opening.reservation.error()));
+  const auto& reserved_so = opening.wish->result;
+  if (!reserved_so) co_return tl::unexpected(unreserved(name, reserved_so.error()));
   co_return std::move(reserved);
 }
 
 void OpeningSteps::end(Opening& opening, const std::function<void()>& answer) {
   opening.end();
-  opening.holds_others ? session_.order.end_reservation(answer) : answer();
+  opening.holds_others ? session_.order.end_reservation(opening.claimed, answer) : answer();
 }
 
 bool OpeningSteps::is_closing(const WriterCount* storage) const {

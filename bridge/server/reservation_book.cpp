@@ -138,21 +138,107 @@ void ReservationBook::come_again(Lease& lease) {
 
 tl::expected<void, Failure> ReservationBook::reserve(Lease& lease, const wire::Uuid& session,
                                                      OpenKind open_kind) {
+  Wish wish{lease, session, open_kind};
+  reserve(wish);
+  return wish.result;
+}
+
+void ReservationBook::announce(const std::shared_ptr<Wish>& wish) {
+  const std::lock_guard lock{mutex_};
+  announced_.push_back(wish);
+}
+
+void ReservationBook::withdraw(const std::shared_ptr<Wish>& wish) {
+  const std::lock_guard lock{mutex_};
+  std::erase(announced_, wish);
+}
+
+void ReservationBook::reserve(Wish& wish) {
   const std::lock_guard one_at_a_time{one_at_a_time_};
-  const wire::Uuid& key = lease.storage()->reservation_key_;
-  const bool kept = is_kept(*lease.storage());
+  if (!wish.done) reserve_together(group_of(wish));
+}
+
+/// One wish for each storage: the next one for it builds on its record. The others stay announced.
+std::vector<ReservationBook::Wish*> ReservationBook::group_of(Wish& wish) {
+  std::vector<Wish*> group{&wish};
+  const std::lock_guard lock{mutex_};
+  std::set<wire::Uuid> keys{wish.lease.storage()->reservation_key_};
+  const bool kept = is_kept(*wish.lease.storage());
+  std::erase_if(announced_, [&](const std::shared_ptr<Wish>& each) {
+    if (each.get() == &wish || (each->given_up && each->given_up())) return true;
+    const Storage& storage = *each->lease.storage();
+    if (!kept || !is_kept(storage) || !keys.insert(storage.reservation_key_).second) return false;
+    group.push_back(each.get());
+    return true;
+  });
+  return group;
+}
+
+/// The call for a wish of the group finds it done. If this one ends by an exception, each does the
+/// work itself that is not done yet.
+void ReservationBook::reserve_together(const std::vector<Wish*>& group) {
+  const bool kept = is_kept(*group.front()->lease.storage());
   std::unique_lock<WriterStore> store;
   if (kept) store = std::unique_lock{*store_};
-  std::uint64_t found = 0;
-  auto taken = reserve_in(lease, kept ? &key : nullptr, session, open_kind, found);
-  if (kept) store.unlock();
-  if (taken) {
-    const std::lock_guard lock{mutex_};
-    lease.writer_ = session;
-    lease.found_ = found;
-    lease.storage()->writers_->take_part();
+  std::vector<Step> steps;
+  steps.reserve(group.size());
+  std::vector<Step*> recorded;
+  std::unique_lock lock{mutex_};
+  for (Wish* const wish : group) {
+    Step& step = steps.emplace_back(*wish, kept);
+    if (auto possible = judge(step, lock); !possible) {
+      wish->result = std::move(possible);
+      wish->done = true;
+    } else if (kept && step.next) {
+      recorded.push_back(&step);
+    } else {
+      take_part(step);
+    }
   }
-  return taken;
+  save_together(recorded, lock);
+}
+
+/// Until each record is what follows from the present state. `lock` is that of mutex_, and is
+/// released meanwhile.
+void ReservationBook::save_together(const std::vector<Step*>& steps, Lock& lock) {
+  std::vector<Step*> open = steps;
+  while (!open.empty()) {
+    std::vector<WriterStore::Entry> entries;
+    for (const Step* const step : open) entries.push_back({*step->key, *step->next});
+    lock.unlock();
+    const std::vector<Saved> saved = store_->save_all(entries);
+    lock.lock();
+    std::vector<Step*> again;
+    for (std::size_t i = 0; i < open.size(); ++i) {
+      Step& step = *open[i];
+      WriterRecord now = next_record(step);
+      if (!saved[i]) {
+        step.wish.result = unrecorded(saved[i].error());
+        step.wish.done = true;
+      } else if (now == *step.next) {
+        take_part(step);
+      } else {  // a session has left meanwhile
+        step.next = std::move(now);
+        again.push_back(&step);
+      }
+    }
+    open = std::move(again);
+  }
+}
+
+/// With the lock held, and with the record saved.
+void ReservationBook::take_part(Step& step) {
+  Wish& wish = step.wish;
+  step.reservations().enter(wish.session);
+  if (step.next) step.reservations().set_record(*std::move(step.next));
+  wish.lease.writer_ = wish.session;
+  wish.lease.found_ = step.found;
+  wish.lease.storage()->writers_->take_part();
+  wish.done = true;
+}
+
+WriterRecord ReservationBook::next_record(const Step& step) const {
+  return step.reservations().with(step.wish.session, step.wish.kind, life_, step.claim);
 }
 
 /// With the lock held. False: they are of the storage as it was before it was opened anew, and the
@@ -163,12 +249,12 @@ bool ReservationBook::is_present(const WriterReservations& reservations,
   return found != reservations_by_key_.end() && found->second.get() == &reservations;
 }
 
-/// `key`: null if it is not kept. `found`: the generation of the record before this.
-tl::expected<void, Failure> ReservationBook::reserve_in(const Lease& lease, const wire::Uuid* key,
-                                                        const wire::Uuid& session,
-                                                        OpenKind open_kind, std::uint64_t& found) {
-  WriterReservations& reservations = *lease.storage()->reservations_;
-  std::unique_lock lock{mutex_};
+/// Finds out what is to be recorded. `lock` is that of mutex_, and may be released meanwhile.
+tl::expected<void, Failure> ReservationBook::judge(Step& step, Lock& lock) {
+  WriterReservations& reservations = step.reservations();
+  const wire::Uuid* const key = step.key;
+  const wire::Uuid& session = step.wish.session;
+  const OpenKind open_kind = step.wish.kind;
   if (key != nullptr && !is_present(reservations, *key)) {
     return unrecorded("the storage was opened anew meanwhile");
   }
@@ -180,40 +266,28 @@ tl::expected<void, Failure> ReservationBook::reserve_in(const Lease& lease, cons
       !reservations.anybody_there()) {  // another server may have had it meanwhile
     lock.unlock();
     auto known = store_->load(*key);
-    if (!known) return unrecorded(known.error());
     lock.lock();
+    if (!known) return unrecorded(known.error());
     if (known->origin != 0) reservations.set_record(*std::move(known));
   }
-  const std::optional<GrantedClaim>& granted = lease.granted();
+  const std::optional<GrantedClaim>& granted = step.wish.lease.granted();
   const bool in_time = granted && (reservations.serial_of(wire::Uuid{}) == granted->serial ||
                                    reservations.was_granted(session, granted->id));
   if (granted && granted->by_record && !in_time) {
     return tl::unexpected(Failure{ESTALE, "somebody else has come since the client looked at it"});
   }
-  const wire::Uuid claim = in_time ? granted->id : wire::Uuid{};
-  if (key != nullptr) found = found_by(reservations, session);
+  if (in_time) step.claim = granted->id;
+  if (key != nullptr) step.found = found_by(reservations, session);
   // The session has had the storage open elsewhere, and says so: it is not recorded, and the next
   // one of its kind finds no record either.
-  const bool stranger = open_kind == OpenKind::again && found == wire::kNoWriterYet;
+  const bool stranger = open_kind == OpenKind::again && step.found == wire::kNoWriterYet;
   const bool has_part = reservations.takes_part(session);
   const bool anew = open_kind == OpenKind::anew;
   const bool changes_there =
       (anew && (reservations.anybody_away() || reservations.is_late(session))) ||
       reservations.record().claim != wire::Uuid{};
-  if (!stranger && (reservations.is_there(session) ? changes_there : anew || !has_part)) {
-    const auto next_record = [&] { return reservations.with(session, open_kind, life_, claim); };
-    WriterRecord next = next_record();
-    while (key != nullptr) {
-      lock.unlock();
-      if (auto saved = store_->save(*key, next); !saved) return unrecorded(saved.error());
-      lock.lock();
-      const WriterRecord now = next_record();
-      if (now == next) break;
-      next = now;  // a session has left meanwhile
-    }
-    reservations.set_record(std::move(next));
-  }
-  reservations.enter(session);
+  if (!stranger && (reservations.is_there(session) ? changes_there : anew || !has_part))
+    step.next = next_record(step);
   return {};
 }
 
@@ -398,34 +472,62 @@ bool ReservationBook::has_left() const {
   return !left_.empty();
 }
 
+/// All records together. One that changes meanwhile stays for the next time.
 void ReservationBook::record_left() {
   const std::lock_guard one_at_a_time{one_at_a_time_};
   const std::unique_lock store{*store_};
   std::unique_lock lock{mutex_};
+  std::vector<WriterStore::Entry> entries;
   for (const wire::Uuid& key : std::set<wire::Uuid>{left_}) {
     if (!left_.contains(key)) continue;
-    const auto saved = record_left_of(*reservations_by_key_.at(key), key, lock);
-    if (saved) continue;
-    if (log_) {
-      log_(rtrs::LogLevel::error, "cannot record who writes no more, " + saved.error() +
-                                      ": it is tried again before somebody writes");
+    const WriterReservations& reservations = *reservations_by_key_.at(key);
+    const auto left = is_left(reservations, key, lock);
+    if (!left) {
+      complain_of_left(left.error());
+    } else if (*left) {
+      entries.push_back({key, reservations.record()});
+    } else {
+      left_.erase(key);
     }
+  }
+  lock.unlock();
+  const std::vector<Saved> saved = store_->save_all(entries);
+  lock.lock();
+  for (std::size_t i = 0; i < entries.size(); ++i) {
+    const auto known = reservations_by_key_.find(entries[i].storage);
+    if (!saved[i])
+      complain_of_left(saved[i].error());
+    else if (known == reservations_by_key_.end() || known->second->record() == entries[i].record)
+      left_.erase(entries[i].storage);
   }
 }
 
-tl::expected<void, std::string> ReservationBook::record_left_of(
-    const WriterReservations& reservations, const wire::Uuid& key, Lock& lock) {
-  if (reservations.anybody_there()) return save(reservations, key, lock);
-  // Another server may have the storage now.
+void ReservationBook::complain_of_left(const std::string& reason) const {
+  if (!log_) return;
+  log_(rtrs::LogLevel::error, "cannot record who writes no more, " + reason +
+                                  ": it is tried again before somebody writes");
+}
+
+ReservationBook::Saved ReservationBook::record_left_of(const WriterReservations& reservations,
+                                                       const wire::Uuid& key, Lock& lock) {
+  const auto left = is_left(reservations, key, lock);
+  if (!left) return tl::unexpected(left.error());
+  if (*left) return save(reservations, key, lock);
+  left_.erase(key);
+  return {};
+}
+
+/// False: another server has had the storage since, and its record is newer. `lock` is that of
+/// mutex_, and may be released meanwhile.
+tl::expected<bool, std::string> ReservationBook::is_left(const WriterReservations& reservations,
+                                                         const wire::Uuid& key, Lock& lock) {
+  if (reservations.anybody_there()) return true;
   lock.unlock();
   const auto known = store_->load(key);
   lock.lock();
   if (!known) return tl::unexpected(known.error());
   const WriterRecord& mine = reservations.record();
-  if (known->origin == mine.origin && known->last == mine.last)
-    return save(reservations, key, lock);
-  left_.erase(key);
-  return {};
+  return known->origin == mine.origin && known->last == mine.last;
 }
 
 void ReservationBook::end() {

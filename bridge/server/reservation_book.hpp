@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -11,6 +12,8 @@
 #include <set>
 #include <string>
 #include <tl/expected.hpp>
+#include <utility>
+#include <vector>
 
 #include "bridge/backend/backend.hpp"
 #include "bridge/protocol/messages.hpp"
@@ -40,10 +43,29 @@ class ReservationBook {
   /// has the storage open for writing already, and ends no other reservation nor the memory of a
   /// CLAIM. False: call reserve(). Never blocks.
   bool rejoin(Lease& lease, const wire::Uuid& session, OpenKind open_kind);
-  /// Lets the session take part in writing from now on. May block.
+  /// A reservation that is to be recorded. The lease outlives it, or `given_up` says true for ever.
+  struct Wish {
+    Wish(Lease& of, const wire::Uuid& who, OpenKind how, std::function<bool()> gone = {})
+        : lease{of}, session{who}, kind{how}, given_up{std::move(gone)} {}
+
+    Lease& lease;
+    const wire::Uuid session;
+    const OpenKind kind;
+    const std::function<bool()> given_up;  ///< nobody waits for it; any thread
+    bool done = false;                     ///< with `result`
+    tl::expected<void, Failure> result;
+  };
+  /// Lets the session of the wish take part in writing from now on, and those of others that were
+  /// announced. Their records become durable together, so that many take little longer than one.
+  /// May block.
   ///
-  /// Errors: EIO (of the store), ESTALE (somebody else came since the look of a claimed lease).
+  /// Errors: in the result: EIO (of the store), ESTALE (somebody else came since the look of a
+  ///         claimed lease).
+  void reserve(Wish& wish);
   tl::expected<void, Failure> reserve(Lease& lease, const wire::Uuid& session, OpenKind open_kind);
+  /// The call of reserve() for this wish comes soon, or withdraw(). Another one may do its work.
+  void announce(const std::shared_ptr<Wish>& wish);
+  void withdraw(const std::shared_ptr<Wish>& wish);
   /// The session of this lease comes again, and the server has not missed it. Its own reservation
   /// and all later ones are known from now on. Never blocks.
   void come_again(Lease& lease);
@@ -126,10 +148,27 @@ class ReservationBook {
   using Lock = std::unique_lock<std::mutex>;
   using Saved = tl::expected<void, std::string>;
 
+  /// A wish while its reservation is recorded.
+  struct Step {
+    explicit Step(Wish& of, bool kept)
+        : wish{of}, key{kept ? &of.lease.storage()->reservation_key_ : nullptr} {}
+
+    WriterReservations& reservations() const { return *wish.lease.storage()->reservations_; }
+
+    Wish& wish;
+    const wire::Uuid* key;             ///< null: it is not kept
+    wire::Uuid claim{};                ///< see WriterRecord
+    std::uint64_t found = 0;           ///< the generation of the record before this
+    std::optional<WriterRecord> next;  ///< none: nothing is to be recorded
+  };
+
   bool is_present(const WriterReservations& reservations, const wire::Uuid& key) const;
-  tl::expected<void, Failure> reserve_in(const Lease& lease, const wire::Uuid* key,
-                                         const wire::Uuid& session, OpenKind open_kind,
-                                         std::uint64_t& found);
+  std::vector<Wish*> group_of(Wish& wish);
+  void reserve_together(const std::vector<Wish*>& group);
+  tl::expected<void, Failure> judge(Step& step, Lock& lock);
+  WriterRecord next_record(const Step& step) const;
+  void save_together(const std::vector<Step*>& steps, Lock& lock);
+  void take_part(Step& step);
   std::uint64_t generation_of(const WriterReservations& reservations) const;
   std::uint64_t found_by(const WriterReservations& reservations, const wire::Uuid& session) const;
   bool is_kept(const Storage& storage) const;
@@ -137,6 +176,9 @@ class ReservationBook {
                    const wire::Uuid& session, Lock& lock);
   Saved save(const WriterReservations& reservations, const wire::Uuid& key, Lock& lock);
   Saved record_left_of(const WriterReservations& reservations, const wire::Uuid& key, Lock& lock);
+  tl::expected<bool, std::string> is_left(const WriterReservations& reservations,
+                                          const wire::Uuid& key, Lock& lock);
+  void complain_of_left(const std::string& reason) const;
   void forget_users_of(const wire::Uuid& key);
   void forget_writer(const Lease& lease);
 
@@ -153,6 +195,7 @@ class ReservationBook {
   std::map<wire::Uuid, std::shared_ptr<WriterReservations>> reservations_by_key_;
   std::map<const WriterCount*, std::multiset<std::string>> writer_names_;
   std::set<wire::Uuid> left_;  ///< keys of the records that record_left() is to save
+  std::vector<std::shared_ptr<Wish>> announced_;
   bool ending_ = false;
 };
 

@@ -93,4 +93,22 @@ tl::expected<void, std::string> ReservationsBeside::save(const wire::Uuid& stora
   return (*notes)->save(kNote, text_of(record));
 }
 
+/// Each note is a question to another server. Those without one are saved together.
+std::vector<WriterStore::Saved> ReservationsBeside::save_all(std::span<const Entry> entries) {
+  std::vector<Saved> results(entries.size());
+  std::vector<Entry> others;
+  std::vector<std::size_t> places;
+  for (std::size_t i = 0; i < entries.size(); ++i) {
+    if (notes_of(entries[i].storage)) {
+      results[i] = save(entries[i].storage, entries[i].record);
+      continue;
+    }
+    others.push_back(entries[i]);
+    places.push_back(i);
+  }
+  auto saved = elsewhere_->save_all(others);
+  for (std::size_t i = 0; i < places.size(); ++i) results[places[i]] = std::move(saved[i]);
+  return results;
+}
+
 }  // namespace rnbd

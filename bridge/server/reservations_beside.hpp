@@ -34,6 +34,7 @@ class ReservationsBeside final : public WriterStore {
   tl::expected<WriterRecord, std::string> load(const wire::Uuid& storage) override;
   tl::expected<void, std::string> save(const wire::Uuid& storage,
                                        const WriterRecord& record) override;
+  std::vector<Saved> save_all(std::span<const Entry> entries) override;
 
  private:
   /// None: the record is kept elsewhere. Null: the storage is closed.

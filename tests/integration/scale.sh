@@ -57,6 +57,62 @@ signal.pause()' "${uri/\/\/\//\/\/\/a}"
 }
 it "descriptors and threads are what each session, export and client needs" counts
 
+# Each record is two waits for the disk when it is written alone.
+first_writes() {
+  local server_command=("${server_command[@]}") library=${RNBD_SLOW_SYNC:-$build_dir/tests/integration/libslow_sync.so}
+  local disks=200 exports=() i
+  [[ -z $sanitizer ]] || skip "a sanitizer wants to be the first library"
+  requires_python nbd
+  for ((i = 0; i < disks; i++)); do
+    truncate -s 1M "disk$i"
+    exports+=(--export "disk$i=$PWD/disk$i")
+  done
+  server_command=(env "LD_PRELOAD=$library" "RNBD_COUNT_SYNCS=$PWD/syncs" "${server_command[@]}")
+  start_server "${exports[@]}" --state-directory "$PWD/state"
+  start_bridge "rnbd+tcp://$address" --max-connections 300 --lanes 2 --connect now
+  rm -f syncs
+  limited /usr/bin/python3 -c '
+import nbd, select, sys, time
+socket, disks, pid = sys.argv[1], int(sys.argv[2]), sys.argv[3]
+def threads():
+    with open(f"/proc/{pid}/status") as status:
+        return next(int(line.split()[1]) for line in status if line.startswith("Threads"))
+clients, files, ended = [], {}, []
+for i in range(disks):
+    client = nbd.NBD()
+    client.set_export_name(f"disk{i}")
+    client.connect_unix(socket)
+    clients.append(client)
+before = most = threads()
+block = nbd.Buffer.from_bytearray(bytearray(4096))
+began = time.monotonic()
+def end(error):
+    assert error.value == 0, error.value
+    ended.append(time.monotonic() - began)
+    return 1
+poll = select.poll()
+for client in clients:
+    client.aio_pwrite(block, 0, end)
+    files[client.aio_get_fd()] = client
+    poll.register(client.aio_get_fd(), select.POLLIN)
+while len(ended) < disks:
+    for file, _ in poll.poll(20):
+        files[file].aio_notify_read()
+    most = max(most, threads())
+print(f"{disks} first writes in {ended[-1]:.2f} s, {most - before} threads more at the bridge")
+assert most - before <= 4, most - before' "$socket" "$disks" "${pid[bridge]}"
+  local syncs
+  syncs=$(stat -c %s syncs)
+  echo "$syncs syncs of the directory"
+  ((syncs <= disks / 4)) || fail "$disks first writes take $syncs syncs of the directory"
+  # What was answered is there, and who comes again finds his right.
+  kill_hard server
+  server_port=${address##*:} start_server "${exports[@]}" --state-directory "$PWD/state"
+  uri=${uri/\/\/\//\/\/\/disk7}
+  nbdsh <<<'h.pwrite(b"x" * 512, 0)'
+}
+it "first writes of many disks wait for the disk together, and take no thread each" first_writes
+
 # each_takes DEPTH...: microseconds of the bridge's CPU time for an operation of 32 connections, in $took.
 each_takes() {
   local operations began

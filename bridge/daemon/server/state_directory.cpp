@@ -8,16 +8,20 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cerrno>
 #include <cstddef>
 #include <cstdlib>
 #include <cstring>
+#include <exception>
 #include <filesystem>
 #include <optional>
 #include <random>
 #include <span>
 #include <string_view>
 #include <system_error>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include "rdma/wire/endian.hpp"
@@ -159,22 +163,88 @@ bool take_spare(int directory, const std::string& name) {
 
 bool has_no_room(int error) { return error == ENOSPC || error == EDQUOT; }
 
-/// 0 or an errno. Overwrites the content, and only then makes the file shorter: it keeps its room.
-int write_file(int directory, const std::string& name, std::span<const std::byte> bytes) {
-  const rtrs::OwnedFd file = open_regular(directory, name, O_WRONLY | O_CREAT);
-  if (!file) return errno;
+/// Errors: an errno. Overwrites the content, and only then makes the file shorter: it keeps its
+/// room.
+tl::expected<rtrs::OwnedFd, int> write_unsynced(int directory, const std::string& name,
+                                                std::span<const std::byte> bytes) {
+  rtrs::OwnedFd file = open_regular(directory, name, O_WRONLY | O_CREAT);
+  if (!file) return tl::unexpected(errno);
   const ssize_t written = ::write(file.get(), bytes.data(), bytes.size());
-  if (written < 0) return errno;
-  if (static_cast<std::size_t>(written) != bytes.size()) return ENOSPC;
-  if (::ftruncate(file.get(), written) < 0) return errno;
-  return ::fsync(file.get()) < 0 ? errno : 0;
+  if (written < 0) return tl::unexpected(errno);
+  if (static_cast<std::size_t>(written) != bytes.size()) return tl::unexpected(ENOSPC);
+  if (::ftruncate(file.get(), written) < 0) return tl::unexpected(errno);
+  return file;
 }
 
-/// The same where the disk may be full.
-int write_draft(int directory, const std::string& name, std::span<const std::byte> bytes) {
-  const int error = write_file(directory, name, bytes);
+/// 0 or an errno.
+int write_file(int directory, const std::string& name, std::span<const std::byte> bytes) {
+  const auto file = write_unsynced(directory, name, bytes);
+  if (!file) return file.error();
+  return ::fsync(file->get()) < 0 ? errno : 0;
+}
+
+/// The same after an attempt that has failed with `error`, where the disk may be full.
+int write_again(int error, int directory, const std::string& name,
+                std::span<const std::byte> bytes) {
   if (!has_no_room(error)) return error;
   return take_spare(directory, name) ? write_file(directory, name, bytes) : error;
+}
+
+int write_draft(int directory, const std::string& name, std::span<const std::byte> bytes) {
+  return write_again(write_file(directory, name, bytes), directory, name, bytes);
+}
+
+/// Drafts that are open at a time.
+constexpr std::size_t kMostDrafts = 32;
+/// Threads that sync them. The file system commits, and the disk flushes its cache, once for those
+/// that ask meanwhile.
+constexpr std::size_t kMostSyncs = 8;
+
+/// A record on its way to its place.
+struct Draft {
+  std::string name;   ///< of the record
+  std::string draft;  ///< of the file until then
+  std::vector<std::byte> bytes;
+  rtrs::OwnedFd file{};
+  int error = 0;  ///< errno
+};
+
+/// Runs `work` with each draft, on several threads if there are many.
+template <class Work>
+void for_each_at_once(std::span<Draft> drafts, Work work) {
+  std::atomic<std::size_t> next{0};
+  const auto run = [&] {
+    for (std::size_t i = next++; i < drafts.size(); i = next++) work(drafts[i]);
+  };
+  std::vector<std::jthread> others;
+  try {
+    while (others.size() + 1 < std::min(drafts.size(), kMostSyncs)) others.emplace_back(run);
+  } catch (const std::exception&) {
+    // Those that have started, and this one, do it all.
+  }
+  run();
+}
+
+/// The drafts become durable. Their errors tell of those that do not.
+void write_drafts(int directory, std::span<Draft> drafts) {
+  for (Draft& each : drafts) {
+    if (each.error != 0) continue;
+    auto file = write_unsynced(directory, each.draft, each.bytes);
+    if (!file) {
+      each.error = write_again(file.error(), directory, each.draft, each.bytes);
+      continue;
+    }
+    each.file = *std::move(file);
+    // The disk begins with it. If this fails, fsync(2) does all.
+    (void)::sync_file_range(each.file.get(), 0, 0, SYNC_FILE_RANGE_WRITE);
+  }
+  for_each_at_once(drafts, [](Draft& each) {
+    if (each.file && ::fsync(each.file.get()) < 0) each.error = errno;
+  });
+  for (Draft& each : drafts) {
+    if (std::exchange(each.file, {}) && each.error != 0)
+      each.error = write_again(each.error, directory, each.draft, each.bytes);
+  }
 }
 
 /// Puts the draft in the place of the record: the old file is the next draft. 0 or an errno.
@@ -237,14 +307,44 @@ tl::expected<WriterRecord, std::string> ReservationFiles::load(const wire::Uuid&
 
 tl::expected<void, std::string> ReservationFiles::save(const wire::Uuid& storage,
                                                        const WriterRecord& record) {
-  const std::string name = name_of(storage);
-  if (parts_in(record) > kMaxParts) return failure(name, EMLINK);
-  const std::string draft = name + "." + kNew;
-  if (const int error = write_draft(directory_.get(), draft, bytes_of(record)))
-    return failure(draft, error);
-  if (const int error = replace(directory_.get(), draft, name)) return failure(name, error);
-  if (::fsync(directory_.get()) < 0) return failure(name, errno);
-  return {};
+  const Entry entry{storage, record};
+  return save_all({&entry, 1}).front();
+}
+
+/// A power cut leaves each record as it was or as it is now, because its draft is durable before it
+/// takes the place of the old one. No result is told before the directory is durable, so all
+/// records are that a client has heard of.
+std::vector<WriterStore::Saved> ReservationFiles::save_all(std::span<const Entry> entries) {
+  std::vector<Draft> drafts;
+  drafts.reserve(entries.size());
+  for (const Entry& each : entries) {
+    const std::string name = name_of(each.storage);
+    Draft& draft = drafts.emplace_back(Draft{name, name + "." + kNew, bytes_of(each.record)});
+    // It is the draft of nothing, and its error stays.
+    if (parts_in(each.record) > kMaxParts) draft = {name, name, {}, {}, EMLINK};
+  }
+  std::vector<Saved> results(entries.size());
+  const auto settle = [&](Draft& draft, const std::string& name, int error) {
+    if (error != 0)
+      results[static_cast<std::size_t>(&draft - drafts.data())] = failure(name, error);
+    draft.error = error;
+  };
+  for (std::size_t first = 0; first < drafts.size(); first += kMostDrafts) {
+    const std::size_t many = std::min(kMostDrafts, drafts.size() - first);
+    write_drafts(directory_.get(), std::span{drafts}.subspan(first, many));
+  }
+  bool any = false;
+  for (Draft& each : drafts) {
+    settle(each, each.draft, each.error);
+    if (each.error != 0) continue;
+    settle(each, each.name, replace(directory_.get(), each.draft, each.name));
+    any = any || each.error == 0;
+  }
+  const int error = any && ::fsync(directory_.get()) < 0 ? errno : 0;
+  for (Draft& each : drafts) {
+    if (each.error == 0) settle(each, each.name, error);
+  }
+  return results;
 }
 
 tl::expected<LossCount, std::string> LossCount::open(const std::string& directory) {

@@ -5,9 +5,11 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <tl/expected.hpp>
 #include <utility>
+#include <vector>
 
 #include "bridge/server/evicted_clients.hpp"
 #include "bridge/server/writer_reservations.hpp"
@@ -34,6 +36,8 @@ class ReservationFiles final : public WriterStore {
   tl::expected<WriterRecord, std::string> load(const wire::Uuid& storage) override;
   tl::expected<void, std::string> save(const wire::Uuid& storage,
                                        const WriterRecord& record) override;
+  /// Syncs the directory once for all.
+  std::vector<Saved> save_all(std::span<const Entry> entries) override;
 
  private:
   ReservationFiles(rtrs::OwnedFd directory, rtrs::OwnedFd lock, std::string path, bool existed)

@@ -5,8 +5,10 @@
 #include <doctest/doctest.h>
 #include <unistd.h>
 
+#include <cstdint>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <memory>
 #include <string>
 #include <utility>
@@ -35,13 +37,14 @@ struct Fakes {
   std::shared_ptr<WriterStore> reservations;
   std::vector<std::pair<std::string, BackendOptions>> opened;
   std::uint64_t size = 4096;
+  std::map<std::string, std::uint8_t> ids;  ///< of storages; 1 for others
   ExportCatalogue catalogue{
       {.open = [this](const std::string& storage, const BackendOptions& options)
            -> tl::expected<std::unique_ptr<Backend>, Failure> {
          opened.emplace_back(storage, options);
          auto backend = std::make_unique<FakeBackend>(size);
          backend->info_.read_only = options.read_only;
-         backend->info_.uuid = {1};
+         backend->info_.uuid = {ids.contains(storage) ? ids.at(storage) : std::uint8_t{1}};
          backend->info_.outlives_server = reservations != nullptr;
          return backend;
        },

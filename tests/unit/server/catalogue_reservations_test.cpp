@@ -6,8 +6,10 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "bridge/server/session_facts.hpp"
 #include "tests/unit/server/catalogue_fixture.hpp"
@@ -23,19 +25,27 @@ namespace {
 struct Reservations final : WriterStore {
   tl::expected<WriterRecord, std::string> load(const wire::Uuid& storage) override {
     if (!unreadable.empty()) return tl::unexpected(unreadable);
-    return kept[storage];
+    const auto known = kept.find(storage);
+    return known == kept.end() ? WriterRecord{} : known->second;
   }
   tl::expected<void, std::string> save(const wire::Uuid& storage,
                                        const WriterRecord& record) override {
     if (!unwritable.empty()) return tl::unexpected(unwritable);
+    if (storage == unwritable_key) return tl::unexpected(std::string{"full"});
     kept[storage] = record;
     return {};
   }
+  std::vector<Saved> save_all(std::span<const Entry> entries) override {
+    ++waits;
+    return WriterStore::save_all(entries);
+  }
   bool knows_all() const override { return complete; }
+  unsigned waits = 0;  ///< for the disk
   std::map<wire::Uuid, WriterRecord> kept;
   bool complete = false;
   std::string unreadable;
   std::string unwritable;
+  wire::Uuid unwritable_key{};
 };
 
 constexpr auto kReadWrite = wire::AccessMode::read_write;
@@ -109,6 +119,80 @@ TEST_CASE("catalogue: the reservation outlives the server, as far as it can be t
   CHECK(refused() == "cannot record who writes to it: damaged");
   reservations->unreadable = "";
   CHECK(serial(server->catalogue, 2) == first + 3);
+}
+
+TEST_CASE("catalogue: reservations that were announced are recorded together") {
+  TempFile files[3];
+  const auto store = std::make_shared<Reservations>();
+  Fakes fakes{store};
+  std::vector<std::shared_ptr<ReservationBook::Wish>> wishes;
+  std::vector<Lease> leases;
+  leases.reserve(5);
+  ReservationBook& book = fakes.catalogue.reservations();
+  bool gone = false;
+  const auto wants = [&](const std::string& name, std::uint8_t session) {
+    leases.push_back(fakes.catalogue.open_named(name, kMigration).value());
+    wishes.push_back(
+        std::make_shared<ReservationBook::Wish>(leases.back(), wire::Uuid{session}, OpenKind::anew,
+                                                [&gone, session] { return gone && session == 9; }));
+    book.announce(wishes.back());
+  };
+  for (std::uint8_t i = 0; i < 3; ++i) {
+    fakes.ids[files[i].path] = static_cast<std::uint8_t>(10 + i);
+    CHECK(failure_of(fakes.catalogue, {"disk" + std::to_string(i), files[i].path, "", false, false})
+              .empty());
+    wants("disk" + std::to_string(i), 1);
+  }
+  wants("disk0", 2);  // behind the first one, whose record it builds on
+  wants("disk1", 9);
+  gone = true;  // nobody waits for it
+  book.reserve(*wishes[1]);
+  CHECK(store->waits == 1);
+  for (std::size_t i = 0; i < 3; ++i) {
+    CHECK(wishes[i]->done);
+    CHECK(wishes[i]->result.has_value());
+    CHECK(book.writer_serial(leases[i]) != 0);
+    CHECK(store->kept.at(wire::Uuid{static_cast<std::uint8_t>(10 + i)}).parts.size() == 1);
+  }
+  CHECK_FALSE(wishes[3]->done);
+  CHECK_FALSE(wishes[4]->done);
+  book.reserve(*wishes[0]);
+  CHECK(store->waits == 1);
+  book.reserve(*wishes[3]);
+  CHECK(store->waits == 2);
+  CHECK(store->kept.at(wire::Uuid{10}).parts.size() == 2);
+  CHECK_FALSE(wishes[4]->done);
+  // All that leave are recorded together, too.
+  leases.clear();
+  CHECK(book.has_left());
+  book.record_left();
+  CHECK(store->waits == 3);
+  CHECK_FALSE(book.has_left());
+}
+
+TEST_CASE("catalogue: one that cannot be recorded does not keep others from it") {
+  TempFile files[2];
+  const auto store = std::make_shared<Reservations>();
+  Fakes fakes{store};
+  std::vector<Lease> leases;
+  ReservationBook& book = fakes.catalogue.reservations();
+  for (std::uint8_t i = 0; i < 2; ++i) {
+    fakes.ids[files[i].path] = static_cast<std::uint8_t>(10 + i);
+    CHECK(failure_of(fakes.catalogue, {"disk" + std::to_string(i), files[i].path, "", false, false})
+              .empty());
+    leases.push_back(fakes.catalogue.open_named("disk" + std::to_string(i), kReadWrite).value());
+  }
+  const auto one =
+      std::make_shared<ReservationBook::Wish>(leases[0], wire::Uuid{1}, OpenKind::anew);
+  const auto two =
+      std::make_shared<ReservationBook::Wish>(leases[1], wire::Uuid{1}, OpenKind::anew);
+  book.announce(one);
+  book.announce(two);
+  store->unwritable_key = wire::Uuid{10};
+  book.reserve(*two);
+  CHECK(one->result.error().text == "cannot record who writes to it: full");
+  CHECK(two->result.has_value());
+  CHECK_FALSE(store->kept.contains(wire::Uuid{10}));
 }
 
 TEST_CASE(

@@ -373,12 +373,12 @@ TEST_CASE("late open: only so many files may hang, and each is told apart") {
     lines.give_up(line(n), &who);
   }
   CHECK_FALSE(lines.begin("one more", &who, start));
-  lines.end(line(3));
+  lines.end(line(3), &who);
   CHECK(lines.begin("one more", &who, start));
   CHECK(started == OpenLines::kMostHung + 1);
 
   // It was over before its time was.
-  lines.end("one more");
+  lines.end("one more", &who);
   lines.give_up("one more", &who);
   CHECK_FALSE(lines.hangs("one more"));
   // Two others have been waiting, and one of them does not any more.
@@ -389,12 +389,37 @@ TEST_CASE("late open: only so many files may hang, and each is told apart") {
   CHECK(lines.give_up("one more", &other));
   CHECK_FALSE(lines.hangs("one more"));
   CHECK_FALSE(lines.give_up("one more", &other));
-  lines.end("one more");
+  lines.end("one more", &who);
   CHECK(started == OpenLines::kMostHung + 3);
   CHECK_FALSE(lines.give_up("one more", &who));
   CHECK_FALSE(lines.hangs("one more"));
   CHECK_FALSE(lines.give_up("one more", &third));
   CHECK(lines.hangs("one more"));
+}
+
+TEST_CASE("late open: those of a line that came meanwhile have their turn together") {
+  OpenLines lines;
+  unsigned started = 0;
+  const auto start = [&started] { ++started; };
+  const int first = 0, second = 0, third = 0, late = 0;
+  const auto turn = OpenLines::Turn::all;
+  CHECK(lines.begin("", &first, start, turn));
+  CHECK(lines.begin("", &second, start, turn));
+  CHECK(lines.begin("", &third, start, turn));
+  CHECK(started == 1);
+  lines.end("", &first);
+  CHECK(started == 3);
+  // One of both hangs, and with it the line.
+  CHECK(lines.begin("", &first, start, turn));
+  CHECK_FALSE(lines.give_up("", &third));
+  CHECK(lines.hangs(""));
+  CHECK_FALSE(lines.begin("", &late, start, turn));
+  lines.end("", &second);
+  CHECK(lines.hangs(""));
+  CHECK(started == 3);
+  lines.end("", &third);
+  CHECK_FALSE(lines.hangs(""));
+  CHECK(started == 4);
 }
 
 TEST_CASE("late open: who was refused while he waited stands in nobody's way, and keeps no file") {

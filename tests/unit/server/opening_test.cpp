@@ -485,11 +485,11 @@ TEST_CASE("order: messages behind a reservation keep their order, also behind th
   MessageOrder* self = nullptr;
   MessageOrder order{[&](rtrs::ServerRequest& request, wire::MessageType type) {
     handled.push_back(static_cast<int>(reinterpret_cast<Call*>(&request) - calls.data()));
-    if (type == wire::MessageType::open) self->begin_reservation();
+    if (type == wire::MessageType::open) self->begin_reservation(nullptr);
     // One that is refused at once begins and ends within its turn.
     if (type == wire::MessageType::claim) {
-      self->begin_reservation();
-      self->end_reservation([] {});
+      self->begin_reservation(nullptr);
+      self->end_reservation(nullptr, [] {});
     }
   }};
   self = &order;
@@ -498,10 +498,47 @@ TEST_CASE("order: messages behind a reservation keep their order, also behind th
   order.take(calls[2].request, wire::MessageType::open);
   order.take(calls[3].request, wire::MessageType::close);
   CHECK(handled == std::vector{0});
-  order.end_reservation([&] { handled.push_back(-1); });
+  order.end_reservation(nullptr, [&] { handled.push_back(-1); });
   CHECK(handled == std::vector{0, -1, 1, 2});
-  order.end_reservation([] {});
+  order.end_reservation(nullptr, [] {});
   CHECK(handled == std::vector{0, -1, 1, 2, 3});
+}
+
+TEST_CASE("order: CLAIMs of several storages go together, and nothing else does") {
+  std::vector<int> handled;
+  std::vector<Call> calls(7);
+  const int disks[2] = {};
+  const auto number_of = [&](const rtrs::ServerRequest& request) {
+    return static_cast<int>(reinterpret_cast<const Call*>(&request) - calls.data());
+  };
+  const auto disk_of = [&](const rtrs::ServerRequest& request) -> const void* {
+    return &disks[number_of(request) % 2];
+  };
+  MessageOrder* self = nullptr;
+  MessageOrder order{[&](rtrs::ServerRequest& request, wire::MessageType type) {
+                       handled.push_back(number_of(request));
+                       if (type == wire::MessageType::claim)
+                         self->begin_reservation(disk_of(request));
+                     },
+                     [&](const rtrs::ServerRequest& request, wire::MessageType type) {
+                       return type == wire::MessageType::claim ? disk_of(request) : nullptr;
+                     }};
+  self = &order;
+  order.take(calls[0].request, wire::MessageType::claim);
+  order.take(calls[1].request, wire::MessageType::claim);
+  CHECK(handled == std::vector{0, 1});
+  // Of the first disk again, and what comes behind that.
+  order.take(calls[2].request, wire::MessageType::claim);
+  order.take(calls[3].request, wire::MessageType::claim);
+  order.end_reservation(&disks[1], [] {});
+  CHECK(handled == std::vector{0, 1});
+  order.end_reservation(&disks[0], [] {});
+  CHECK(handled == std::vector{0, 1, 2, 3});
+  order.take(calls[4].request, wire::MessageType::close);
+  order.end_reservation(&disks[0], [] {});
+  CHECK(handled == std::vector{0, 1, 2, 3});
+  order.end_reservation(&disks[1], [] {});
+  CHECK(handled == std::vector{0, 1, 2, 3, 4});
 }
 
 }  // namespace opening_test
