@@ -134,7 +134,8 @@ Failure Connections::referred(Session& session, const std::string& device, Failu
 }
 
 tl::expected<std::unique_ptr<RemoteDevice>, Failure> Connections::open_in(
-    Session& session, const DiskConfig& wanted, bool readonly, const Interrupt& interrupt) {
+    Session& session, const DiskConfig& wanted, bool readonly, const Interrupt& interrupt,
+    Absent absent) {
   constexpr std::chrono::milliseconds kPause{250};
   constexpr std::chrono::seconds kLongPause{1};  // as the server looks, which logs each refusal
   OpenOptions options;
@@ -168,7 +169,8 @@ tl::expected<std::unique_ptr<RemoteDevice>, Failure> Connections::open_in(
     // Others have waited long for a path, but a new client has not.
     const bool may_come_back = error == EIO && !session.has_path() && in_time;
     // Its storage is not available yet, or is in use elsewhere.
-    const bool may_come = (error == EAGAIN || error == EBUSY) && in_time;
+    const bool may_come =
+        absent == Absent::awaited && (error == EAGAIN || error == EBUSY) && in_time;
     if ((!may_be_ours && !may_come_back && !may_come) || interrupt()) {
       return tl::unexpected(referred(session, wanted.device, opened.error(), interrupt));
     }
@@ -181,7 +183,7 @@ tl::expected<std::unique_ptr<RemoteDevice>, Failure> Connections::open_in(
 }
 
 tl::expected<Disk*, Failure> Connections::open(const std::string& name, bool readonly,
-                                               const Interrupt& interrupt) {
+                                               const Interrupt& interrupt, Absent absent) {
   DiskConfig wanted = config_;
   if (config_.dynamic_export) wanted.device = name;
   if (wanted.device.empty()) {
@@ -189,11 +191,11 @@ tl::expected<Disk*, Failure> Connections::open(const std::string& name, bool rea
     if (!chosen) return tl::unexpected(chosen.error());
     wanted.device = *chosen;
   }
-  return open(wanted, readonly, interrupt);
+  return open(wanted, readonly, interrupt, absent);
 }
 
 tl::expected<Disk*, Failure> Connections::open(const DiskConfig& wanted, bool readonly,
-                                               const Interrupt& interrupt) {
+                                               const Interrupt& interrupt, Absent absent) {
   if (source_ != nullptr) {
     auto opened = source_->open(readonly, interrupt);
     if (!opened) return tl::unexpected(named(opened.error()));
@@ -201,7 +203,7 @@ tl::expected<Disk*, Failure> Connections::open(const DiskConfig& wanted, bool re
   }
   auto session = shared_.get(interrupt);
   if (!session) return tl::unexpected(named(session.error()));
-  auto opened = open_in(**session, wanted, readonly, interrupt);
+  auto opened = open_in(**session, wanted, readonly, interrupt, absent);
   if (!opened) return tl::unexpected(named(opened.error()));
   if (wrapper_ != nullptr) return keep(wrapper_->wrap(**session, *std::move(opened), interrupt));
   return keep(*std::move(opened));

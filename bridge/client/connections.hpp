@@ -2,6 +2,7 @@
 // The open devices of all NBD clients, which share one session.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -17,6 +18,12 @@ namespace rnbd {
 class DeviceWrapper;
 class DiskSource;
 
+/// A user's patience with storage that the server does not have yet.
+enum class Absent : std::uint8_t {
+  awaited,  ///< it is asked for again until connect-timeout has passed
+  refused,  ///< the server's answer counts
+};
+
 /// Owns every open device, because nbdkit does not close them when it ends.
 ///
 /// Errors:  failures name the server and the remedy.
@@ -28,10 +35,10 @@ class Connections {
 
   /// Opens a device for one more client; `name` comes from the client ("" = the default).
   tl::expected<Disk*, Failure> open(const std::string& name, bool readonly,
-                                    const Interrupt& interrupt);
+                                    const Interrupt& interrupt, Absent absent = Absent::awaited);
   /// The same for a disk with settings of its own.
   tl::expected<Disk*, Failure> open(const DiskConfig& wanted, bool readonly,
-                                    const Interrupt& interrupt);
+                                    const Interrupt& interrupt, Absent absent = Absent::awaited);
   void close(Disk* disk);
   /// `disk0 at rnbd+tcp://storage:1234 (rw), UUID ...`, a description of the export for people.
   std::string describe(const Disk& disk) const;
@@ -69,7 +76,8 @@ class Connections {
   tl::expected<std::unique_ptr<RemoteDevice>, Failure> open_in(Session& session,
                                                                const DiskConfig& wanted,
                                                                bool readonly,
-                                                               const Interrupt& interrupt);
+                                                               const Interrupt& interrupt,
+                                                               Absent absent = Absent::awaited);
   tl::expected<void, Failure> wait_for_writer(RemoteDevice& device, const Interrupt& interrupt);
   Disk* keep(std::unique_ptr<Disk> disk);
   Failure named(Failure failure) const;

@@ -15,7 +15,8 @@ tl::expected<std::vector<rnbd::wire::ExportName>, Failure> Exports::list(
   return std::vector<rnbd::wire::ExportName>{{config_.device, ""}};
 }
 
-tl::expected<Lease, Failure> Exports::open(const std::string& name, const Interrupt& interrupt) {
+tl::expected<Lease, Failure> Exports::open(const std::string& name, const Interrupt& interrupt,
+                                           Absent absent) {
   // A client's own words are not for the log before they are known to be short and printable.
   if (std::string complaint = complaint_about_device_name(name);
       !name.empty() && !complaint.empty()) {
@@ -28,8 +29,8 @@ tl::expected<Lease, Failure> Exports::open(const std::string& name, const Interr
   }
   // Several of these may share the connections, each with settings of its own.
   const auto device = config_.dynamic_export
-                          ? connections_.open(name, /*readonly=*/false, interrupt)
-                          : connections_.open(config_, /*readonly=*/false, interrupt);
+                          ? connections_.open(name, /*readonly=*/false, interrupt, absent)
+                          : connections_.open(config_, /*readonly=*/false, interrupt, absent);
   if (!device) return tl::unexpected(device.error());
   return Lease{connections_, **device};
 }

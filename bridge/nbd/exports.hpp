@@ -48,7 +48,8 @@ class Exports {
 
   tl::expected<std::vector<wire::ExportName>, Failure> list(const Interrupt& interrupt);
   /// "" is the default export.
-  tl::expected<Lease, Failure> open(const std::string& name, const Interrupt& interrupt);
+  tl::expected<Lease, Failure> open(const std::string& name, const Interrupt& interrupt,
+                                    Absent absent = Absent::awaited);
   /// The transmission flags; `structured`: the client understands structured replies.
   std::uint16_t flags(const Disk& device, bool structured) const;
   std::string description(const Disk& device) const;

@@ -62,6 +62,23 @@ waited_for_by_clients() {
 }
 it "a client that comes before the storage waits for it" waited_for_by_clients
 
+# A list is answered by what the server knows; who asks for one disk waits for it.
+listed() {
+  truncate -s 1M here
+  start_server --export "a=$PWD/here" --export "gone=$PWD/gone" --export "lost=$PWD/lost"
+  start_bridge "rnbd+tcp://$address" --connect-timeout 60s --connect now
+  limit=10 fails nbdinfo --list "$uri"
+  says fails.out 'export="a":'
+  says bridge.log "NBD client: .*cannot open 'gone' .*its storage is not there yet"
+  says bridge.log "NBD client: .*cannot open 'lost' .*its storage is not there yet"
+  if grep 'tried again until' bridge.log; then fail "it waited for storage"; fi
+  spawn client timeout 60 nbdinfo --size "${uri/\/\/\//\/\/\/gone}"
+  wait_for_line bridge.log "cannot open 'gone' .*tried again until connect-timeout"
+  truncate -s 3M gone
+  expect_gone client 0
+}
+it "a list of exports waits for none of them" listed
+
 not_for_ever() {
   start_server --export "disk0=$PWD/image"
   attach disk0 connect-timeout=1s
