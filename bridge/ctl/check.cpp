@@ -27,7 +27,17 @@ constexpr std::chrono::minutes kRecent{15};
 struct Finding {
   CtlHealth health;
   std::string kind, name, text;
+  std::string cause = {};  ///< others with the same one are told together; "": it stands alone
 };
+
+/// More findings of one cause are one line for people.
+constexpr std::size_t kMostAlike = 3;
+
+/// The words behind the path of the storage, which all that wait for the same thing have.
+std::string cause_of(const std::string& trouble) {
+  const std::size_t end = trouble.starts_with('/') ? trouble.find(": ") : std::string::npos;
+  return end == std::string::npos ? "" : trouble.substr(end + 2);
+}
 
 std::string word_of(CtlHealth health) {
   return std::array{"OK", "WARNING", "CRITICAL", "UNKNOWN"}.at(static_cast<std::size_t>(health));
@@ -85,8 +95,10 @@ class Examiner {
   }
 
  private:
-  void find(CtlHealth health, std::string kind, std::string name, std::string text) {
-    findings_.push_back({health, std::move(kind), std::move(name), std::move(text)});
+  void find(CtlHealth health, std::string kind, std::string name, std::string text,
+            std::string cause = {}) {
+    findings_.push_back(
+        {health, std::move(kind), std::move(name), std::move(text), std::move(cause)});
   }
 
   bool is_of_side(const HiddenProgram& each) const {
@@ -175,6 +187,7 @@ class Examiner {
     if (!named && !by_device) return;
     ++sessions_;
     examine_listeners(report);
+    examine_limits(report);
     const std::string name = session.empty() ? program : session;
     if (said_text(*row, "state") == "idle") return;
     const std::uint64_t up = said_number(*row, "act_path_cnt"), all = said_number(*row, "path_cnt");
@@ -367,7 +380,8 @@ class Examiner {
       find(harmless ? CtlHealth::warning : CtlHealth::critical, "export", name,
            which_server(report) +
                (serves ? trouble
-                       : "it waits for its storage" + (trouble.empty() ? "" : ": " + trouble)));
+                       : "it waits for its storage" + (trouble.empty() ? "" : ": " + trouble)),
+           serves ? "" : cause_of(trouble));
     }
     examine_space(report, exports);
     examine_failures(report, exports);
@@ -426,19 +440,49 @@ class Examiner {
     }
   }
 
-  /// Those that come later are turned away when the rest is taken.
+  /// Those that come later are turned away when the rest is taken. The nearest limit comes first. A
+  /// session takes memory with each of its paths: one of the two limits ends it all.
   void examine_limits(const CtlReport& report) {
+    CtlJson near = CtlJson::array();
     for (const CtlJson& each : said_list(report.status, "limits")) {
-      const std::string name = said_text(each, "limit");
       const std::uint64_t used = said_number(each, "used"), most = said_number(each, "most");
-      if (most == 0 || used < most - most / 10) continue;
-      const bool of_unit = name == "LimitNOFILE" || name == "TasksMax";
-      find(CtlHealth::warning, "limit", name,
-           which_server(report) + std::to_string(used) + " of " + std::to_string(most) +
-               " are used, and clients beyond are refused; raise " + name +
-               (of_unit ? " of the unit" : "") +
-               ", or see who is there: rnbd-ctl server list sessions");
+      if (most != 0 && used >= most - most / 10) near.push_back(each);
     }
+    const auto share = [](const CtlJson& each) {
+      return static_cast<double>(said_number(each, "used")) /
+             static_cast<double>(said_number(each, "most"));
+    };
+    std::stable_sort(near.begin(), near.end(),
+                     [&](const CtlJson& a, const CtlJson& b) { return share(a) > share(b); });
+    const auto place_of = [&](const char* name) {
+      return std::ranges::find_if(
+          near, [&](const CtlJson& each) { return said_text(each, "limit") == name; });
+    };
+    const auto sessions = place_of("max-sessions"), memory = place_of("memory-limit");
+    const bool both = sessions != near.end() && memory != near.end();
+    const auto second = both ? std::max(sessions, memory) : near.end();
+    for (auto each = near.begin(); each != near.end(); ++each) {
+      if (each == second) continue;
+      const bool of_both = both && each == std::min(sessions, memory);
+      tell_of_limit(report, *each, of_both ? said_text(*second, "limit") : "");
+    }
+  }
+
+  /// `beside`: the limit that goes with it; "": none.
+  void tell_of_limit(const CtlReport& report, const CtlJson& limit, const std::string& beside) {
+    const std::string name = said_text(limit, "limit");
+    const bool of_server = is_server(report), of_unit = name == "LimitNOFILE" || name == "TasksMax";
+    find(CtlHealth::warning, "limit", name,
+         (of_server ? which_server(report) : "at the bridge of " + report.program.name + ": ") +
+             std::to_string(said_number(limit, "used")) + " of " +
+             std::to_string(said_number(limit, "most")) +
+             " are used, and clients beyond are refused; raise " +
+             (of_server || of_unit ? "" : "--") + name + (of_unit ? " of the unit" : "") +
+             (beside.empty() ? ""
+                             : " and " + beside +
+                                   ", which is nearly used, too: each path of a session takes its "
+                                   "part of memory-limit") +
+             (of_server ? ", or see who is there: rnbd-ctl server list sessions" : ""));
   }
 
   void examine_listeners(const CtlReport& report) {
@@ -499,13 +543,39 @@ class Examiner {
       line += (name == "sessions" ? " | " : " ") + name + "=" + number.dump();
     }
     std::string text = line + "\n";
+    std::set<std::string> together;
     for (const Finding& finding : findings_) {
-      const std::string name = finding.name.empty() ? "" : finding.kind + " " + finding.name + ": ";
-      std::string told = readable_text(word_of(finding.health) + ": " + name + finding.text);
+      std::string name = finding.name.empty() ? "" : finding.kind + " " + finding.name + ": ";
+      const bool alike = count_alike(finding) > kMostAlike;
+      if (alike && !together.insert(finding.cause).second) continue;
+      if (alike) name = names_alike(finding);
+      std::string told = readable_text(word_of(finding.health) + ": " + name +
+                                       (alike ? finding.cause : finding.text));
       std::ranges::replace(told, '|', '/');  // numbers for graphs follow that one
       text += told + "\n";
     }
     return text;
+  }
+
+  bool is_alike(const Finding& one, const Finding& other) const {
+    return one.health == other.health && one.kind == other.kind && one.cause == other.cause;
+  }
+  std::size_t count_alike(const Finding& finding) const {
+    if (finding.cause.empty()) return 1;
+    return static_cast<std::size_t>(std::ranges::count_if(
+        findings_, [&](const Finding& each) { return is_alike(each, finding); }));
+  }
+  /// "92 exports (a, b, c and 89 more): "
+  std::string names_alike(const Finding& finding) const {
+    std::string names;
+    std::size_t told = 0;
+    for (const Finding& each : findings_) {
+      if (told == kMostAlike || !is_alike(each, finding)) continue;
+      names += (told++ == 0 ? "" : ", ") + each.name;
+    }
+    const std::size_t all = count_alike(finding);
+    return std::to_string(all) + " " + finding.kind + "s (" + names + " and " +
+           std::to_string(all - told) + " more): ";
   }
 
   CtlJson counts() const {

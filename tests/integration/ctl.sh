@@ -691,6 +691,31 @@ little_room() {
 }
 it "check warns of a server that has little room for further sessions" little_room
 
+little_room_at_a_bridge() {
+  requires_python nbd
+  mkdir -p root/run/rnbd
+  start_server --export disk0=memory:1M
+  start_bridge "rnbd+tcp://$address" --max-connections 2 --control "$PWD/root/run/rnbd/vm.control" --metrics 127.0.0.1:0
+  status_of 0 "${ctl_command[@]}" --root "$root" check
+  spawn clients /usr/bin/python3 -c '
+import nbd, signal, sys
+clients = [nbd.NBD(), nbd.NBD()]
+for client in clients:
+    client.connect_uri(sys.argv[1])
+print("there", flush=True)
+signal.pause()' "${uri/\/\/\//\/\/\/disk0}"
+  wait_for_line clients.out there
+  status_of 1 "${ctl_command[@]}" --root "$root" check
+  says said '^WARNING: limit max-connections: at the bridge of vm: 2 of 2 are used.*raise --max-connections$'
+  limited "${ctl_command[@]}" "$PWD/root/run/rnbd/vm.control" status >status
+  says status '^max-connections +2 +2'
+  limited "${ctl_command[@]}" "$PWD/root/run/rnbd/vm.control" metrics >page
+  says page '^rnbd_limit_used.limit="max-connections". 2'
+  says page '^rnbd_limit.limit="LimitNOFILE". [0-9]+'
+  kill_hard clients
+}
+it "check warns of a bridge that has little room for further NBD clients" little_room_at_a_bridge
+
 # ---- map ------------------------------------------------------------------------------------------
 
 # stand_ins: programs instead of systemctl and rnbd-bridge, which write what they are told into

@@ -173,7 +173,8 @@ int serve(const BridgeOptions& options, const DiskFiles* files) {
                     .max_connections = options.max_connections,
                     .tls = *std::move(tls),
                     .log = log_function()}};
-  const BridgeMetrics metrics{options.client, connections, front, options.tls_keys.certificates};
+  const BridgeMetrics metrics{options.client, connections, front, options.tls_keys.certificates,
+                              listeners.status().empty() ? 0 : options.max_connections};
   MetricsServerPtr metrics_server;
   std::optional<LateOpening> late_metrics;
   late_metrics.emplace(
@@ -183,8 +184,8 @@ int serve(const BridgeOptions& options, const DiskFiles* files) {
       },
       log_function());
   KernelDisks disks{options, files, connections, front, std::move(stored)};
-  auto all = with_late(with_listeners(client_commands(options.client, connections), listeners),
-                       "metrics", *late_metrics);
+  auto of_client = metrics.with_limits(client_commands(options.client, connections));
+  auto all = with_late(with_listeners(std::move(of_client), listeners), "metrics", *late_metrics);
   std::ranges::move(metrics.commands(), std::back_inserter(all));
   const ControlCommands commands{disks.with_disks(std::move(all))};
   std::unique_ptr<ControlSocket> control;

@@ -66,6 +66,13 @@ void add_paths(Exposition& page, const SessionStatus& status) {
 
 }  // namespace
 
+LimitUses BridgeMetrics::limits() const {
+  LimitUses limits = limits_of_process();
+  if (max_connections_ > 0)
+    limits.push_back({"max-connections", front_.usage().clients, max_connections_});
+  return limits;
+}
+
 std::string BridgeMetrics::page() const {
   const SessionStatus status = connections_.status();
   const MeterReadings readings = front_.meters().read();
@@ -90,6 +97,7 @@ std::string BridgeMetrics::page() const {
               "How long altogether no path could carry requests, in this session.");
   page.sample({}, in_seconds(status.without_path));
   if (DiskSource* const source = connections_.source()) source->add_metrics(page);
+  add_limits(page, limits());
   page.family("nbd_clients", MetricType::gauge, "NBD clients that are served.");
   page.sample({}, std::uint64_t{usage.clients});
   page.family("nbd_budget_bytes", MetricType::gauge,
@@ -122,6 +130,16 @@ Json BridgeMetrics::counters() const {
                                  {"latency_us", us > 0 ? Json(us) : Json()}});
   }
   return counters;
+}
+
+std::vector<ControlCommand> BridgeMetrics::with_limits(std::vector<ControlCommand> commands) const {
+  const auto status = std::ranges::find(commands, "status", &ControlCommand::name);
+  status->run = [this, of_client = status->run](const std::string& argument) {
+    auto answer = of_client(argument);
+    if (answer) (*answer)["limits"] = status_of_limits(limits());
+    return answer;
+  };
+  return commands;
 }
 
 std::vector<ControlCommand> BridgeMetrics::commands() const {

@@ -261,6 +261,53 @@ TEST_CASE("a server's check counts the sessions of its clients, their paths and 
   CHECK(says(world.check(client), " 0 sessions, "));
 }
 
+TEST_CASE("exports that wait for the same are one line for people, and one finding each") {
+  World world;
+  world.store["exports"] = CtlJson::array();
+  for (const char* name : {"a", "b", "c", "d", "e"}) {
+    world.store["exports"].push_back(
+        {{"export", name},
+         {"state", "waiting"},
+         {"trouble", std::string{"/srv/"} + name + ": of the 1024 descriptors the last ones"}});
+  }
+  const CtlVerdict verdict = world.check();
+  CHECK(says(verdict, "RNBD CRITICAL - 5 critical"));
+  CHECK(says(verdict,
+             "CRITICAL: 5 exports (a, b, c and 2 more): of the 1024 descriptors the last ones\n"));
+  CHECK_FALSE(says(verdict, "export d"));
+  world.store["exports"].erase(4);
+  world.store["exports"].erase(3);
+  CHECK(says(world.check(), "CRITICAL: export a: it waits for its storage: /srv/a: of the 1024"));
+  CHECK(says(world.check(), "CRITICAL: export c: it waits for its storage: /srv/c: of the 1024"));
+}
+
+TEST_CASE("of two limits with one cause the nearer one is told, and that the other goes with it") {
+  World world;
+  world.store["limits"] = CtlJson::parse(R"([{"limit": "LimitNOFILE", "used": 95, "most": 100},
+                         {"limit": "max-sessions", "used": 9, "most": 10},
+                         {"limit": "memory-limit", "used": 98, "most": 100}])");
+  const CtlVerdict verdict = world.check();
+  CHECK(says(verdict, "RNBD WARNING - 2 warning, "));
+  CHECK(says(verdict,
+             "WARNING: limit memory-limit: 98 of 100 are used, and clients beyond are refused; "
+             "raise memory-limit and max-sessions, which is nearly used, too: each path of a "
+             "session takes its part of memory-limit, or see who is there"));
+  CHECK(verdict.text.find("limit memory-limit") < verdict.text.find("limit LimitNOFILE"));
+  CHECK_FALSE(says(verdict, "limit max-sessions"));
+}
+
+TEST_CASE("nine tenths of a limit of a bridge are a warning") {
+  World world;
+  world.bridge["limits"] =
+      CtlJson::parse(R"([{"limit": "max-connections", "used": 9, "most": 10}])");
+  CHECK(world.check().health == CtlHealth::warning);
+  CHECK(says(world.check(),
+             "WARNING: limit max-connections: at the bridge of disk0: 9 of 10 are used, and "
+             "clients beyond are refused; raise --max-connections\n"));
+  world.bridge["limits"][0]["used"] = 8;
+  CHECK(world.check().health == CtlHealth::ok);
+}
+
 TEST_CASE("nine tenths of a limit of a server are a warning") {
   World world;
   const auto use = [&](const char* limit, unsigned used, unsigned most) {
