@@ -31,31 +31,32 @@ inline bool is_reserved(int descriptor) {
 }
 
 /// Whether so few descriptors are left that those who have many should get no more: a quarter of
-/// all, and never less than twice the reserve.
+/// all, and never less than twice the reserve. `to_come`: those that the program will open.
 ///
 /// Threads: any.
-inline bool are_descriptors_scarce() {
+inline bool are_descriptors_scarce(rlim_t to_come = 0) {
   rlimit limit{};
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return false;
   const int lowest = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 0);
   if (lowest < 0) return true;
   ::close(lowest);
   const rlim_t reserve = std::min(kReservedDescriptors, limit.rlim_cur / 4);
-  return static_cast<rlim_t>(lowest) + std::max(2 * reserve, limit.rlim_cur / 4) >= limit.rlim_cur;
+  const rlim_t used = static_cast<rlim_t>(lowest) + to_come;
+  return used + std::max(2 * reserve, limit.rlim_cur / 4) >= limit.rlim_cur;
 }
 
 /// Whether so few descriptors are left that exports should wait, because clients need them. Where
 /// there are few of them anyway, only the reserve is kept.
 ///
 /// Threads: any.
-inline bool are_descriptors_for_clients() {
+inline bool are_descriptors_for_clients(int to_come = 0) {
   constexpr rlim_t kFew = 128;
   rlimit limit{};
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= kFew)
-    return are_descriptors_scarce();
+    return are_descriptors_scarce(static_cast<rlim_t>(to_come));
   const int lowest = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 0);
   if (lowest >= 0) ::close(lowest);
-  return lowest < 0 || is_reserved(lowest);
+  return lowest < 0 || is_reserved(lowest + to_come);
 }
 
 }  // namespace rtrs

@@ -27,7 +27,7 @@ struct CatalogueOptions {
   BackendOpener open = {};  ///< empty: open_backend()
   /// The lack that keeps an export waiting whose storage was just opened; error 0: none. Null:
   /// nothing is asked. Files of the search path have rules of their own.
-  Failure (*lack)(const std::string& storage) = nullptr;
+  std::function<Failure(const std::string& storage)> lack = nullptr;
   rtrs::Log log = {};  ///< given to the backends, as the next
   std::function<void()> on_loss = {};
   /// Called when a named export that clients may write to gets the storage at its path. May block.

@@ -85,10 +85,40 @@ files_wait() {
   stop server
   status_of 1 "${server_command[@]}" --listen tcp:127.0.0.1:0 --reactors 2 "${exports[@]}" \
     --check-config
-  says said "export 'e$2': .*of the $1 descriptors.*LimitNOFILE="
+  says said "export 'e[0-9]+' and [0-9]+ more exports: .*of the $1 descriptors.*LimitNOFILE="
+  (($(grep -c 'LimitNOFILE=' said) == 1)) || fail "the same is said many times"
 }
 it "files that would take the last descriptors wait, and clients are served" files_wait 1024 350
 it "... also where there are 128 in all" files_wait 128 50
+
+# Each limit beside each number of files: the check finds what a start finds.
+check_knows() {
+  requires prlimit
+  local limit reactors count checked started arguments i
+  truncate -s 1M image{1..20}
+  for limit in 48 64 100 128 160; do
+    for reactors in 2 8; do
+      for count in 1 3 6 10 15 20; do
+        arguments=(--listen tcp:127.0.0.1:0 --reactors "$reactors" --state-directory "$PWD/state"
+          --control "$PWD/control")
+        for ((i = 1; i <= count; i++)); do arguments+=(--export "e$i=$PWD/image$i"); done
+        # Both inherit the same.
+        spawn start prlimit "--nofile=$limit:$limit" "${server_command[@]}" "${arguments[@]}" --check-config
+        wait_end start 20 || fail "the check does not end"
+        checked=$((status != 0)) started=1
+        spawn start prlimit "--nofile=$limit:$limit" "${server_command[@]}" "${arguments[@]}"
+        eventually 20 starts_or_ends
+        if grep -q ' ready, ' start.log && ! grep -q 'is not served yet' start.log; then started=0; fi
+        if has_ended start; then wait_end start 5; else kill_hard start; fi
+        ((checked == started)) ||
+          fail "$limit descriptors, $reactors reactors, $count files: --check-config ends with $checked, the start $started"
+      done
+    done
+  done
+}
+has_ended() { [[ ! -e /proc/${pid[$1]}/exe ]]; }
+starts_or_ends() { grep -q ' ready, ' start.log || has_ended start; }
+it "--check-config finds out whether descriptors are enough for the server and its exports" check_knows
 
 # Strangers take all descriptors before a client that is there makes its first change. That may be
 # refused, but it ends nothing.

@@ -2,10 +2,13 @@
 #include "bridge/daemon/server/check.hpp"
 
 #include <algorithm>
+#include <cstddef>
+#include <map>
 #include <string>
 #include <vector>
 
 #include "bridge/daemon/logging.hpp"
+#include "bridge/daemon/process.hpp"
 #include "bridge/daemon/server/late_exports.hpp"
 #include "bridge/daemon/server/open_exports.hpp"
 #include "bridge/daemon/server/service_rights.hpp"
@@ -20,14 +23,28 @@ namespace {
 void complain(const std::string& text) { log_function()(rtrs::LogLevel::error, text); }
 
 /// The storage that a server would wait for, except that in use: by a running server, as a rule.
+/// Where many lack the same, as descriptors, the first is named and the others are counted.
 void add_absent(const Settings& settings, const ExportCatalogue& catalogue,
                 std::vector<Mistake>& mistakes) {
-  for (const ExportStatus& status : catalogue.exports()) {
+  constexpr std::size_t kMostAlike = 3;
+  std::map<std::string, std::vector<const ExportStatus*>> causes;
+  const auto all = catalogue.exports();
+  for (const ExportStatus& status : all) {
     if (!status.waits() || status.in_use) continue;
-    const auto specification =
-        std::ranges::find(settings.exports, status.name, &ExportSpecification::name);
-    mistakes.push_back(
-        {specification->line, "export " + rnbd::in_quotes(status.name) + ": " + status.trouble});
+    const std::size_t path = status.trouble.starts_with('/') ? status.trouble.find(": ") : 0;
+    causes[path == std::string::npos ? status.trouble : status.trouble.substr(path)].push_back(
+        &status);
+  }
+  for (const auto& [cause, alike] : causes) {
+    const bool together = alike.size() > kMostAlike;
+    for (const ExportStatus* const status : together ? std::vector{alike.front()} : alike) {
+      const auto specification =
+          std::ranges::find(settings.exports, status->name, &ExportSpecification::name);
+      const std::string others =
+          together ? " and " + std::to_string(alike.size() - 1) + " more exports" : "";
+      mistakes.push_back({specification->line, "export " + rnbd::in_quotes(status->name) + others +
+                                                   ": " + status->trouble});
+    }
   }
   const std::string trouble = catalogue.files().trouble();
   if (!trouble.empty()) mistakes.push_back({0, trouble});
@@ -68,7 +85,8 @@ int check_configuration(const Invocation& invocation) {
       settings.state_directory.empty() ? default_state_directory() : settings.state_directory,
       settings.search_path);
   if (!state.empty()) mistakes.push_back({0, state});
-  const OpenedExports opened = open_exports(settings, {.make_files = false});
+  raise_descriptor_limit();
+  const OpenedExports opened = open_exports(settings, {.make_files = false}, kStateDescriptors);
   for (const Mistake& each : opened.mistakes) {
     mistakes.push_back({each.line, place(invocation, each.line) + each.text});
   }

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
@@ -401,7 +402,8 @@ void stop(std::unique_ptr<rtrs::Server> server, BlockServer& handler, ExportCata
   server.reset();
 }
 
-int serve(const Invocation& invocation, ExportCatalogue& catalogue, const State& state) {
+int serve(const Invocation& invocation, ExportCatalogue& catalogue, const State& state,
+          std::atomic<int>& descriptors_to_come) {
   const Settings& settings = invocation.settings;
   auto sockets = inherited_sockets(Sockets::tcp);
   if (!sockets) return complain(sockets.error());
@@ -457,6 +459,7 @@ int serve(const Invocation& invocation, ExportCatalogue& catalogue, const State&
                        log_function());
   late_control->start();
   late_metrics->start();
+  descriptors_to_come = 0;
   const std::string wrong = tell_ready(invocation, *server, catalogue);
   if (wrong.empty()) {
     const LateExports late{catalogue, tell_manager};
@@ -497,7 +500,7 @@ int run_daemon(const Invocation& invocation) {
   raise_descriptor_limit();
   const auto state = open_state(settings);
   if (!state) return complain(state.error());
-  const auto [catalogue, mistakes] = open_exports(settings, catalogue_options(*state));
+  const auto [to_come, catalogue, mistakes] = open_exports(settings, catalogue_options(*state));
   for (const Mistake& mistake : mistakes) complain(mistake.text);
   if (!mistakes.empty()) return kMistaken;
   if (!state->directory.empty()) {
@@ -505,7 +508,7 @@ int run_daemon(const Invocation& invocation) {
     if (!kept) return complain(kept.error());
   }
   wait_for_storage(*catalogue);
-  const int status = serve(invocation, *catalogue, *state);
+  const int status = serve(invocation, *catalogue, *state, *to_come);
   remove_files();
   return status;
 }

@@ -17,16 +17,25 @@
 namespace rnbd {
 namespace {
 
+/// What a server without exports opens when it has opened its storage.
+int descriptors_of_its_own(const Settings& settings) {
+  constexpr int kOfAll = 6, kOfReactor = 4, kOfMetrics = 4;
+  const auto listeners = static_cast<int>(settings.listen.size());
+  return kOfAll + kOfReactor * static_cast<int>(reactors_of(settings)) + listeners +
+         (settings.metrics.empty() ? 0 : kOfMetrics);
+}
+
 /// A file takes a descriptor for each reactor and one more. A server that gave its last ones to
-/// exports would be ready and refuse every client.
-Failure lack_of_descriptors(const std::string& storage) {
-  if (!rtrs::are_descriptors_for_clients()) return {};
+/// exports would be ready and refuse every client, or would not even start.
+Failure lack_of_descriptors(const std::string& storage, int to_come) {
+  if (!rtrs::are_descriptors_for_clients(to_come)) return {};
   rlimit limit{};
   getrlimit(RLIMIT_NOFILE, &limit);
-  return {EMFILE, storage + ": of the " + std::to_string(limit.rlim_cur) +
-                      " descriptors that this server may have the last ones are for clients; a "
-                      "file takes 1 and one for each reactor: let the server have more "
-                      "(LimitNOFILE= of its unit), or give it fewer reactors or exports"};
+  return {EMFILE,
+          storage + ": of the " + std::to_string(limit.rlim_cur) +
+              " descriptors that this server may have the last ones are for itself and "
+              "for clients; a file takes 1 and one for each reactor: let the server have more "
+              "(LimitNOFILE= of its unit), or give it fewer reactors or exports"};
 }
 
 tl::expected<std::unique_ptr<Backend>, Failure> open_in_sandbox(const std::string& storage,
@@ -44,14 +53,17 @@ unsigned reactors_of(const Settings& settings) {
                                 : std::clamp(std::thread::hardware_concurrency(), 1U, kMost);
 }
 
-OpenedExports open_exports(const Settings& settings, CatalogueOptions options) {
+OpenedExports open_exports(const Settings& settings, CatalogueOptions options, int missing) {
   options.open = open_in_sandbox;
-  options.lack = lack_of_descriptors;
+  OpenedExports opened;
+  opened.to_come = std::make_shared<std::atomic<int>>(descriptors_of_its_own(settings) + missing);
+  options.lack = [to_come = opened.to_come](const std::string& storage) {
+    return lack_of_descriptors(storage, *to_come);
+  };
   options.direct = settings.direct;
   options.queues = reactors_of(settings);
   options.use_uring = !settings.no_uring;
   options.log = log_function();
-  OpenedExports opened;
   opened.catalogue = std::make_unique<ExportCatalogue>(std::move(options));
   std::map<std::size_t, Mistake> mistakes;
   // Storage that is open for writing serves readers, too, but not the other way round.
