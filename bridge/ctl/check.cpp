@@ -226,7 +226,7 @@ class Examiner {
   }
 
   void examine_device(const CtlJson& device) {
-    if (device["direction"] != "import") return;
+    if (device["direction"] != "import" || said(device, "unserved") == true) return;
     const std::string name = said_text(device, "mapping_path"),
                       kernel = said_text(device, "devname"), program = said_text(device, "program");
     if (!is_meant({name, kernel, said_text(device, "devpath"), said_text(device, "uuid"), program,
@@ -274,7 +274,9 @@ class Examiner {
       if ((in_kernel_.contains(name) && state != "refused") || !is_meant({name}) || well) continue;
       find(CtlHealth::critical, "device", name,
            state == "waiting" ? "it is tried again and again: " + trouble
-                              : trouble + "; write rnbd-ctl recover " + name + " to try it again");
+           : trouble.find("rnbd-ctl ") != std::string::npos
+               ? trouble  // it has advice of its own
+               : trouble + "; write rnbd-ctl recover " + name + " to try it again");
     }
   }
 

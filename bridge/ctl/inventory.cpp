@@ -227,6 +227,7 @@ class ClientRows {
       inventory.devices.push_back(row_of(CtlObject::device, about(device), report_));
       inventory.devices.back()["program"] = mapping_of(device);
     }
+    add_unserved(inventory);
     CtlJson& row = inventory.sessions.emplace_back(row_of(CtlObject::session, session(), report_));
     row["paths"] = CtlJson::array();
     row["serves"] = names_of_disks();
@@ -243,6 +244,28 @@ class ClientRows {
   std::string mapping_of(const CtlJson& device) const {
     const auto found = mappings_.find(plain_path(said_text(device, "device")));
     return found != mappings_.end() ? found->second : report_.program.name;
+  }
+
+  /// Disks that are mapped, and that neither the bridge has open nor the kernel has.
+  void add_unserved(CtlInventory& inventory) const {
+    std::set<std::string> known;
+    for (const CtlJson& each : inventory.devices) known.insert(said_text(each, "program"));
+    for (const KernelDevice& each : kernel_devices_) known.insert(each.name);
+    for (const CtlJson& disk : disks_in(status_)) {
+      const std::string name = said_text(disk, "disk"), state = said_text(disk, "state");
+      if (state == "serving" || state == "leaving" || known.contains(name)) continue;
+      const std::string trouble = said_text(disk, "trouble");
+      CtlJson row = row_of(CtlObject::device,
+                           {{"sessname", said(status_, "session")},
+                            {"mapping_path", said(disk, "device")},
+                            {"state", state == "refused" ? "refused" : "waiting"},
+                            {"users", 0U},
+                            {"trouble", trouble.empty() && waits() ? awaited() : trouble}},
+                           report_);
+      row["program"] = name;
+      row["unserved"] = true;  // this field is never shown
+      inventory.devices.push_back(std::move(row));
+    }
   }
 
   CtlJson names_of_disks() const {

@@ -288,10 +288,15 @@ std::string serve_too(const std::string& root, const Mapping& mapping, const Sup
 /// Starts the bridge of a mapping that has a file, or makes the one that runs serve it, too. "" or
 /// the obstacle.
 std::string serve(const std::string& root, const Mapping& mapping, Supervisor& supervisor) {
-  const bool runs = supervisor.runs(bridge_of(mapping));
+  if (mapping.bridge.empty()) return supervisor.start(mapping);
+  auto lock = lock_bridge(root, mapping.bridge);
+  if (!lock) return lock.error();
+  // Whoever had the lock may have taken the last disk of the bridge away.
+  if (files_of_mapping(root, mapping.name).empty()) return nothing_named(mapping.name);
+  const bool runs = supervisor.runs(mapping.bridge);
   const std::string wrong = supervisor.start(mapping);
-  if (!wrong.empty() || mapping.bridge.empty()) return wrong;
-  return serve_too(root, mapping, supervisor, /*again=*/runs);
+  lock->reset();
+  return wrong.empty() ? serve_too(root, mapping, supervisor, /*again=*/runs) : wrong;
 }
 
 /// Writes the file of a mapping whose name is free. "" or the obstacle.
@@ -396,7 +401,9 @@ std::string unmap_shared(const std::string& root, const FoundMapping& found, con
   if (wrong.empty()) wrong = complaint_about_rest(root, found, force);
   if (wrong.empty())
     wrong = end_if_unused(root, key, supervisor, {.lasting = lasts(root, found), .force = force});
-  if (wrong.empty()) return start_for_others(root, key, supervisor);
+  if (wrong.empty()) wrong = start_for_others(root, key, supervisor);
+  if (wrong.empty()) forget_if_ended(root, key, supervisor);
+  if (wrong.empty()) return "";
   if (mapping) restore(root, found.files, *mapping);
   return serve_as_before(root, found, key, supervisor, wrong);
 }

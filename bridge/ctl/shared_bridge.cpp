@@ -149,6 +149,15 @@ std::string end_if_unused(const std::string& root, const std::string& key, Super
   return wrong;
 }
 
+void forget_if_ended(const std::string& root, const std::string& key, Supervisor& supervisor) {
+  for (const bool persist : {false, true}) {
+    if (!mappings_of_bridge(root, key, persist).empty()) return;
+  }
+  supervisor.forget(key);
+  std::error_code ignored;
+  fs::remove(folder_of_mappings(root, /*persist=*/false) + "/" + key + ".lock", ignored);
+}
+
 bool has_twin(const std::string& root, const Mapping& mapping) {
   const auto uri = parse_device_uri(mapping.uri);
   for (const bool persist : {false, true}) {

@@ -67,6 +67,9 @@ struct BridgeEnd {
 std::string end_if_unused(const std::string& root, const std::string& key, Supervisor& supervisor,
                           BridgeEnd how);
 
+/// Removes the log and the lock of a bridge that no file names any more. With lock_bridge().
+void forget_if_ended(const std::string& root, const std::string& key, Supervisor& supervisor);
+
 /// True if another mapping shares the bridge and has the same export: each of them needs a session.
 /// With lock_bridge().
 bool has_twin(const std::string& root, const Mapping& mapping);

@@ -99,6 +99,7 @@ class Systemd final : public Supervisor {
   std::string log_of(const std::string& name) const override {
     return "journalctl -u " + service_of(name);
   }
+  void forget(const std::string&) override {}  // the journal keeps its lines
 
  private:
   static std::string service_of(const std::string& name) { return unit_of(name) + ".service"; }
@@ -180,6 +181,10 @@ class Forked final : public Supervisor {
   std::string disable(const std::string&) override { return ""; }
   bool runs(const std::string& name) const override { return process_of(name) != 0; }
   std::string log_of(const std::string& name) const override { return file(name, ".log"); }
+  void forget(const std::string& name) override {
+    std::error_code ignored;
+    fs::remove(log_of(name), ignored);
+  }
 
  private:
   std::string folder() const { return root_ + "/run/rnbd/map"; }

@@ -33,6 +33,8 @@ class Supervisor {
   static std::string unit_of(const std::string& name);
   /// The place where the bridge says what troubles it, for people.
   virtual std::string log_of(const std::string& name) const = 0;
+  /// Removes what a bridge has left that has ended for good.
+  virtual void forget(const std::string& name) = 0;
 };
 
 /// systemd if it has booted this machine. `bridge` is what to start where it has not; "":

@@ -59,9 +59,17 @@ tl::expected<rtrs::OwnedFd, std::string> lock_files_beside(const std::string& pa
 }
 
 tl::expected<rtrs::OwnedFd, std::string> lock_file(const std::string& path) {
-  rtrs::OwnedFd lock{::open(path.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600)};
-  if (!lock || ::flock(lock.get(), LOCK_EX) != 0) return tl::unexpected(system_reason(path));
-  return lock;
+  for (;;) {
+    rtrs::OwnedFd lock{::open(path.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600)};
+    if (!lock || ::flock(lock.get(), LOCK_EX) != 0) return tl::unexpected(system_reason(path));
+    struct stat ours {
+    }, there{};
+    if (::fstat(lock.get(), &ours) != 0) return tl::unexpected(system_reason(path));
+    // Whoever had the lock may have removed the file, and another one may have made it anew.
+    const bool same = ::stat(path.c_str(), &there) == 0 && there.st_ino == ours.st_ino &&
+                      there.st_dev == ours.st_dev;
+    if (same) return lock;
+  }
 }
 
 }  // namespace rnbd

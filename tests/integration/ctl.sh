@@ -1044,9 +1044,11 @@ together() {
   # The last one ends it.
   mapping 0 unmap vol
   [[ -e root/sys/block/nbd7 && ! -e root/sys/block/nbd8 ]] || fail "not this disk alone"
+  [[ -e root/run/rnbd/map.d/$key.lock && -e root/run/rnbd/map/$key.log ]] || fail "its files are gone"
   mapping 0 unmap disk0
   says said '^nbd7 of disk0: unmapped$'
   eventually 20 ended_all "$key"
+  [[ -z $(find root/run/rnbd -name "$key.lock" -o -name "$key.log") ]] || fail "files of the bridge are left"
 }
 ended_all() { ! ctl list sessions program noheaders nototals | grep -F "$1"; }
 it "disks of one server share a bridge, come and go by themselves, and the last one ends it" together
@@ -1076,6 +1078,14 @@ without_driver() {
   says many.log 'another: what files/another.conf says belongs to another bridge; write .rnbd-ctl unmap another., and map it anew'
   says many.log 'ready, 0 of 4 disks, in front of rnbd.tcp://127.0.0.1:'
   states_are 'another refused disk0 waiting disk1 waiting mistyped refused'
+  mkdir -p there/run/rnbd/map
+  ln -s "$PWD/control" "there/run/rnbd/map/$key.control"
+  status_of 0 "${ctl_command[@]}" --root there list devices program,state,trouble
+  says said '^disk0 +waiting +the kernel has no nbd driver'
+  says said '^mistyped +refused +.*none of ro, rw, migration'
+  status_of 2 "${ctl_command[@]}" --root there check
+  says said "^CRITICAL: device another: .*write 'rnbd-ctl unmap another', and map it anew$|^CRITICAL: device another: .*map it anew$"
+  if grep 'another.*recover' said; then fail "two ways out are told"; fi
   limited "${ctl_command[@]}" "$PWD/control" remove-disk disk0
   eventually 20 states_are 'another refused disk1 waiting mistyped refused'
   status_of 1 "${ctl_command[@]}" "$PWD/control" remove-disk disk0
@@ -1184,6 +1194,23 @@ looks_again() {
   says said 'disk0 +nbd7 +open$'
 }
 it "who has waited for another command looks again: no name is taken twice, no mount is cut" looks_again
+
+recover_waits() {
+  stand_ins
+  local key
+  mapping 0 map disk0 from 10.0.0.1 --bridge bin/bridge
+  key=$(key_of disk0)
+  kill_mapping "$key"
+  hold_bridge
+  begin_waiting first recover disk0 --bridge bin/bridge
+  # As another command does that takes the disk away, and with it the bridge.
+  rm -r root/sys/block/nbd7 root/run/rnbd/map.d/disk0.conf
+  stop holder
+  wait_end first 60 || fail "it still waits"
+  ((status == 1)) || fail "a bridge was started for nobody"
+  says first.log "nothing is mapped as 'disk0'"
+}
+it "recover waits for others that map and unmap, and starts no bridge for a disk that has gone" recover_waits
 
 together_by_systemd() {
   stand_ins
