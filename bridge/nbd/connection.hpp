@@ -52,6 +52,8 @@ class Connection {
     return reading() && requests_.in_flight() == 0 && replies_.empty() && !more() &&
            !stream_.has_unsent();
   }
+  /// Notes a turn of its worker. Returns the number of those in a row that found it at rest.
+  unsigned count_quiet(bool quiet) { return quiet_turns_ = quiet ? quiet_turns_ + 1 : 0; }
   /// One request is on the lane, as has been usual lately, and nothing else is to be done.
   bool one_under_way() const;
   /// More has arrived than was received.
@@ -144,6 +146,7 @@ class Connection {
   bool crowded_ = false;    ///< arrived bytes wait until a request ends
   bool more_ = false;
   bool full_ = false;  ///< the socket takes no replies at the moment
+  unsigned quiet_turns_ = 0;
   std::chrono::steady_clock::time_point given_up_at_{};
   std::atomic<bool> given_up_{false};  ///< read by calls
 

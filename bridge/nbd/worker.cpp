@@ -2,8 +2,10 @@
 #include "bridge/nbd/worker.hpp"
 
 #include <sched.h>
+#include <sys/epoll.h>
 
 #include <algorithm>
+#include <array>
 #include <future>
 #include <memory>
 #include <span>
@@ -21,11 +23,22 @@ constexpr unsigned kMaxAlone = 16;
 /// yield for a while.
 constexpr std::chrono::microseconds kLongYield{1000};
 constexpr std::chrono::seconds kNoYield{1};
+/// So many clients are looked at in each turn anyway.
+constexpr std::size_t kFewClients = 16;
+/// Turns without anything, after which a client rests. To lay it to rest and to wake it takes two
+/// system calls.
+constexpr unsigned kQuietTurns = 256;
+
+/// All of both lists.
+template <class Function>
+bool all_of(std::list<Connection>& one, std::list<Connection>& other, Function function) {
+  return std::ranges::all_of(one, function) && std::ranges::all_of(other, function);
+}
 
 }  // namespace
 
 Worker::Worker(unsigned index, Pool& pool, rtrs::Log log)
-    : index_{index}, pool_{pool}, log_{std::move(log)} {
+    : index_{index}, pool_{pool}, log_{std::move(log)}, doze_{::epoll_create1(EPOLL_CLOEXEC)} {
   thread_ = std::thread{[this] { run(); }};
 }
 
@@ -42,7 +55,7 @@ void Worker::adopt(int socket, Agreement agreement) {
 bool Worker::grow(const Watched* client, std::uint64_t size) {
   const auto done = std::make_shared<std::promise<bool>>();
   posted_.post([this, client, size, done] {
-    done->set_value(std::ranges::all_of(connections_, [&](Connection& connection) {
+    done->set_value(all_of(connections_, resting_, [&](Connection& connection) {
       return !connection.is_watched_by(client) || connection.grow(size);
     }));
   });
@@ -53,9 +66,12 @@ std::future<std::optional<Released>> Worker::release(const Watched* client) {
   auto promise = std::make_shared<std::promise<std::optional<Released>>>();
   auto future = promise->get_future();
   posted_.post([this, client, promise] {
-    const auto found = std::ranges::find_if(connections_, [client](const Connection& connection) {
+    const auto is_it = [client](const Connection& connection) {
       return connection.is_watched_by(client);
-    });
+    };
+    const auto rests = std::ranges::find_if(resting_, is_it);
+    if (rests != resting_.end()) wake(*rests);
+    const auto found = std::ranges::find_if(connections_, is_it);
     if (found == connections_.end()) return promise->set_value(std::nullopt);
     releasing_.insert_or_assign(&*found, std::move(*promise));
     found->prepare_release();
@@ -66,6 +82,7 @@ std::future<std::optional<Released>> Worker::release(const Watched* client) {
 void Worker::stop(std::chrono::milliseconds patience) {
   posted_.post([this, patience] {
     stopping_ = true;
+    while (!resting_.empty()) wake(resting_.front());
     deadline_ = std::chrono::steady_clock::now() + patience;
     for (Connection& connection : connections_) connection.drain();
   });
@@ -104,10 +121,8 @@ void Worker::run() {
 bool Worker::wait_alone() {
   const bool answered = std::exchange(answered_, false);
   const bool started = std::exchange(started_, false);
-  if (alone_ >= kMaxAlone || stopping_ || connections_.size() != 1 || lanes_.size() != 1 ||
-      lanes_.front().more) {
-    return false;
-  }
+  const bool single = connections_.size() == 1 && resting_.empty() && lanes_.size() == 1;
+  if (alone_ >= kMaxAlone || stopping_ || !single || lanes_.front().more) return false;
   Connection& client = connections_.front();
   if (answered && client.at_rest()) {
     forget_polled();
@@ -145,6 +160,7 @@ void Worker::wait() {
     more = more || connection.more();
     ending = ending || connection.left();
   }
+  if (!resting_.empty()) polled_.push_back({doze_.get(), POLLIN, 0});
   const std::size_t moved = std::exchange(moved_, 0);
   if (!more && under_way > 1 && moved < under_way / 2) let_others_run();
   const int timeout = ending ? give_up_the_late() : -1;
@@ -180,9 +196,41 @@ int Worker::give_up_the_late() {
 
 void Worker::serve_sockets() {
   std::size_t index = first_socket_;
-  for (Connection& connection : connections_) {
+  const bool many = connections_.size() > kFewClients && !stopping_;
+  for (auto connection = connections_.begin(); connection != connections_.end();) {
+    const auto here = connection++;
     const short revents = polled_[index++].revents;
-    if (revents != 0 || connection.more()) connection.on_socket(revents);
+    const bool quiet = many && revents == 0 && here->at_rest() && !here->releasing();
+    if (here->count_quiet(quiet) > kQuietTurns && lay_to_rest(here)) continue;
+    if (revents != 0 || here->more()) here->on_socket(revents);
+  }
+  if (index < polled_.size() && polled_[index].revents != 0) wake_ready();
+}
+
+/// False: it goes on as before.
+bool Worker::lay_to_rest(std::list<Connection>::iterator connection) {
+  epoll_event event{.events = EPOLLIN, .data = {.ptr = &*connection}};
+  if (::epoll_ctl(doze_.get(), EPOLL_CTL_ADD, connection->socket(), &event) < 0) return false;
+  places_[&*connection] = connection;
+  resting_.splice(resting_.end(), connections_, connection);
+  return true;
+}
+
+void Worker::wake(const Connection& connection) {
+  ::epoll_ctl(doze_.get(), EPOLL_CTL_DEL, connection.socket(), nullptr);
+  const auto place = places_.extract(&connection).mapped();
+  place->count_quiet(false);
+  connections_.splice(connections_.end(), resting_, place);
+}
+
+void Worker::wake_ready() {
+  std::array<epoll_event, 64> ready;
+  const int count = ::epoll_wait(doze_.get(), ready.data(), static_cast<int>(ready.size()), 0);
+  for (int i = 0; i < count; ++i) {
+    auto& connection = *static_cast<Connection*>(ready[static_cast<std::size_t>(i)].data.ptr);
+    wake(connection);
+    // The bits of both system calls are the same.
+    connection.on_socket(static_cast<short>(ready[static_cast<std::size_t>(i)].events));
   }
 }
 

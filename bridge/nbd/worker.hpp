@@ -23,6 +23,7 @@
 #include "bridge/nbd/call_pool.hpp"
 #include "bridge/nbd/connection.hpp"
 #include "rdma/mailbox.hpp"
+#include "rdma/owned_fd.hpp"
 
 namespace rnbd::nbd {
 
@@ -47,7 +48,8 @@ struct Pool {
 };
 
 /// An event loop over the sockets of its clients and the connections of its lane. It takes all
-/// arrivals at once, and sends all output together.
+/// arrivals at once, and sends all output together. Clients that have long sent nothing rest: a
+/// turn for the others costs the same however many these are.
 ///
 /// Threads: adopt(), grow(), stop() and connections() any; the others its own.
 class Worker {
@@ -110,6 +112,9 @@ class Worker {
   void let_others_run();
   int give_up_the_late();
   void serve_sockets();
+  bool lay_to_rest(std::list<Connection>::iterator connection);
+  void wake(const Connection& connection);
+  void wake_ready();
   void serve_lanes();
   bool take_ended();
   void flush_lanes();
@@ -127,9 +132,12 @@ class Worker {
   rtrs::Mailbox<std::function<void()>> posted_;
   BufferPool buffers_;
   std::list<Lane> lanes_;
-  std::list<Connection> connections_;
+  std::list<Connection> connections_;  ///< those that each turn looks at
+  std::list<Connection> resting_;      ///< the others; `doze_` looks at their sockets
+  std::map<const Connection*, std::list<Connection>::iterator> places_;  ///< in resting_
+  rtrs::OwnedFd doze_;  ///< an epoll instance; none: nobody rests
   std::vector<pollfd> polled_;
-  std::size_t first_socket_ = 0;  ///< in polled_
+  std::size_t first_socket_ = 0;  ///< in polled_, and behind the sockets perhaps `doze_`
   bool answered_ = false;         ///< since the last wait, so that a request is likely to follow
   bool started_ = false;          ///< since the last wait: an answer is likely to follow
   std::size_t moved_ = 0;         ///< requests and answers since the last wait() looked

@@ -151,7 +151,36 @@ mirrored_disk() {
   start_bridge "rnbd-mirror+tcp://$first,$address/a" --connect now
   no_square randwrite 1 128
 }
+# The disks of a bridge are connections, most of which do nothing.
+idle_disks() {
+  requires_python nbd
+  start_server --reactors 1 --export a=null:64G
+  start_bridge "rnbd+tcp://$address" --lanes 1 --max-connections 700
+  local alone=1000000 beside=1000000 round
+  for round in 1 2 3; do
+    each_takes 1 randwrite
+    alone=$(awk -v a="$alone" -v b="$took" 'BEGIN { print (a < b ? a : b) }')
+  done
+  spawn clients /usr/bin/python3 -c '
+import nbd, signal, sys
+clients = [nbd.NBD() for _ in range(600)]
+for client in clients:
+    client.set_export_name("a")
+    client.connect_unix(sys.argv[1])
+print("there", flush=True)
+signal.pause()' "$socket"
+  wait_for_line clients.out there
+  for round in 1 2 3; do
+    each_takes 1 randwrite
+    beside=$(awk -v a="$beside" -v b="$took" 'BEGIN { print (a < b ? a : b) }')
+  done
+  kill_hard clients
+  echo "$alone us alone, $beside us beside 600 idle clients"
+  awk -v alone="$alone" -v beside="$beside" 'BEGIN { exit !(beside <= 1.5 * alone) }' ||
+    fail "an operation costs $beside us beside 600 idle clients, and $alone us without them"
+}
 if [[ -z $sanitizer ]]; then
+  it "an operation costs no more beside many clients that do nothing" idle_disks
   it "an operation costs no more where 8,192 are under way than where 256 are" plain_disk
   it "... nor one of a mirror where 4,096 are, against 32" mirrored_disk
 fi
