@@ -162,6 +162,7 @@ namespace plants {
   X(extents_from_syncing, "a member that is not in step tells extents")                           \
   X(extents_unequal, "extents of a region are told before it is made equal")                      \
   X(clear_no_lock, "zeroes are copied unread to where the source is being changed")               \
+  X(hint_loses, "a member is lost that cannot tell extents")                                      \
   X(copied_early, "a region counts as copied when one unit of it is")                             \
   X(missed_cold, "changes that a member had not flushed when it was lost count as made")          \
   X(missed_in_resync, "changes that a member was sent while it came back count as made")          \

@@ -73,9 +73,10 @@ void Group::answer(const Answer& answer) {
     return zero_by_writing(sent->operation, sent->member);
   if (refuses && (sent->order == Order::write || sent->order == Order::zero) && live())
     return refused(sent->operation, sent->member, answer.error);
-  if (answer.error != 0) return lose(sent->member, true);
+  const bool unknown = lacks_hint(sent->order, answer.error);
+  if (answer.error != 0 && !unknown) return lose(sent->member, true);
   std::uint64_t& served = members_[sent->member].served_tag;
-  served = std::max(served, answer.tag);
+  if (!unknown) served = std::max(served, answer.tag);
   const auto operation = operations_.find(sent->operation);
   switch (sent->order) {
     case Order::view:

@@ -98,7 +98,8 @@ void GroupDriver::finished(TaskPtr task) {
       return member.session.start(std::move(task));
     }
     if (slowly) calls_.zeroed_slowly(task->operation);
-    if (task->order == Order::extents && answer.error == 0) {
+    const bool unknown = lacks_hint(task->order, answer.error);
+    if (task->order == Order::extents && (answer.error == 0 || unknown)) {
       calls_.told(task->operation, task->message->extents());
       tell_zeroes(task->message->extents(), answer);
     }
@@ -107,9 +108,9 @@ void GroupDriver::finished(TaskPtr task) {
     if (task->order == Order::claim) judge(task->member, answer);
     if (task->order == Order::claim && answer.error == 0) claimed(task->member, answer.claimed);
     if (answer.error == 0) member.shown = std::max(member.shown, task->began);
-    if (answer.error != 0 && answer.error != ESTALE && !slowly)
+    if (answer.error != 0 && answer.error != ESTALE && !slowly && !unknown)
       calls_.note_failure(task->operation, answer.error);
-    if (answer.error != 0 && !slowly) {
+    if (answer.error != 0 && !slowly && !unknown) {
       member.failure = answer.error;
       member.bad_disk = !task->message && answer.error != ESTALE;
     }

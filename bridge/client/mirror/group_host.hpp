@@ -2,6 +2,7 @@
 // The orders of a mirror group to its members, and the interface to its executor.
 #pragma once
 
+#include <cerrno>
 #include <chrono>
 #include <cstdint>
 #include <vector>
@@ -57,6 +58,12 @@ struct Answer {
   std::uint64_t zeroes = 0;  ///< sectors that read as zeroes, from the beginning of the range on
   std::uint64_t data = 0;    ///< sectors behind these that may not
 };
+
+/// True if a member has no answer to the order `extents`, which is only a hint, so that data may be
+/// anywhere. A bad disk, or another client that has claimed it, is more than that.
+constexpr bool lacks_hint(Order order, int error) {
+  return order == Order::extents && error != 0 && error != EIO && error != ESTALE;
+}
 
 /// The lease of reads. A member that has carried out an order served this client after the order
 /// was sent. Another client can have claimed it since, and a client that stood still does not know

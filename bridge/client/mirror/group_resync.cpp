@@ -206,9 +206,9 @@ void Group::ask(std::uint64_t id) {
 }
 
 /// The source was in step, or has no answer any more. Regions behind the first one with data are
-/// asked about again.
+/// asked about again. A source without an answer may have data in that one.
 void Group::told(std::uint64_t id, unsigned source, const Answer& answer) {
-  if (answer.error != 0 && answer.error != EIO) return lose(source, true);
+  if (answer.error == ESTALE) return lose(source, true);
   const auto found = operations_.find(id);
   if (found == operations_.end()) return;
   Operation& operation = found->second;

@@ -323,11 +323,10 @@ void MemberOrder::told_status(rtrs::ClientLane& lane) {
 }
 
 void MemberOrder::told_extents(int error) {
-  if (error != 0 && error != EOPNOTSUPP) return finish(error);
   wire::Extent data;
   data.length = asked_bytes();
   extents_ = {data};
-  if (error == EOPNOTSUPP) return finish(0);
+  if (error != 0) return finish(error == EOPNOTSUPP ? 0 : error);
   auto told = wire::decode_block_status_response(data_, asked_bytes());
   if (!told) return fail("its answer about its blocks makes no sense");
   extents_ = *std::move(told);

@@ -60,6 +60,7 @@ MirrorWorld::MirrorWorld(std::uint64_t seed, bool trace)
            .slow = rng.pick({0U, 0U, 300U}),
            .zeroes = rng.pick({0U, 0U, 100U, 400U}),
            .no_zero = rng.pick({0U, 0U, 300U}),
+           .no_hint = rng.pick({0U, 0U, 300U}),
            .astray = rng.pick({0U, 0U, 300U}),
            .steps = rng.pick({300U, 700U, 1500U})};
   if (mood_.scene != 0) mood_.fault = 2;
@@ -413,10 +414,7 @@ int MirrorWorld::carry_out(Message& message) {
       if (std::any_of(node.unreadable.begin() + begin, node.unreadable.begin() + end,
                       [](char unreadable) { return unreadable != 0; }))
         error = EIO;
-      if (command.order == mirror::Order::extents && command.operation >= mirror::Group::kOwn)
-        tell_zeroes(data, answer);
-      else if (command.order == mirror::Order::extents)
-        for (std::uint64_t& value : data) value = is_hole(value) ? kZeroes : kUnknown;
+      if (command.order == mirror::Order::extents) error = tell_extents(message, error);
       return member.serve(command.session) != 0 ? ESTALE : error;
     case mirror::Order::flush:
       error = member.serve(command.session);
@@ -435,6 +433,16 @@ int MirrorWorld::carry_out(Message& message) {
       return change(message, node);
   }
   return error;
+}
+
+/// Replaces the content by what is told of it. `error`: that of the disk.
+int MirrorWorld::tell_extents(Message& message, int error) {
+  const bool fails = error == 0 && rng.chance(mood_.no_hint);
+  if (message.command.operation < mirror::Group::kOwn)
+    for (std::uint64_t& value : message.data) value = is_hole(value) && !fails ? kZeroes : kUnknown;
+  else if (!fails)
+    tell_zeroes(message.data, message.answer);
+  return fails ? rng.pick({EINVAL, ENOMEM}) : error;
 }
 
 /// Users' changes are logged before.
@@ -509,6 +517,9 @@ void MirrorWorld::receive(const Message& message) {
   }
   const mirror::MemberSet before = client.group.in_step();
   client.answered(message.answer);
+  const bool unknown = mirror::lacks_hint(message.command.order, message.answer.error);
+  if (unknown && client.linked[message.command.member] != message.link)
+    throw MirrorViolation("a member is lost that had no answer to a hint");
   if (client.group.in_step() == before) return;
   const auto came = static_cast<mirror::MemberSet>(client.group.in_step() & ~before);
   if (mirror::size(came) == 1) recent_ = came;

@@ -216,6 +216,7 @@ class MirrorWorld {
     unsigned slow = 0;         ///< that a pull is answered before its data arrive
     unsigned zeroes = 0;       ///< that a request is to zero, or for extents
     unsigned no_zero = 0;      ///< that a member cannot zero as it is told
+    unsigned no_hint = 0;      ///< that a member cannot tell extents
     unsigned astray = 0;       ///< that another server answers a member at the address of a source
     unsigned steps = 700;
   };
@@ -253,6 +254,7 @@ class MirrorWorld {
   void begin_again();
   void force_one();
   int carry_out(Message& message);
+  int tell_extents(Message& message, int error);
   int change(const Message& message, MirrorNode& node);
   int store(MirrorNode& node, mirror::Range range, const Values& data);
   void fill_up();

@@ -214,6 +214,19 @@ TEST_CASE("mirror group: extents are asked of one member, behind changes, and el
   CHECK_FALSE(world.host.has(Order::read));  // nothing is repaired: no content was seen
 }
 
+TEST_CASE("mirror group: a member that cannot tell extents stays, and shows no lease by that") {
+  World world;
+  world.attach();
+  world.group.prefer(1);
+  world.host.leases = 0b101;
+  world.group.submit(mirror::Group::Kind::extents, 1, {0, 8});
+  world.answer(Order::extents, 1, EINVAL);
+  CHECK(world.host.dropped.empty());
+  CHECK(world.host.ended.empty());
+  world.answer(Order::echo, 1);
+  CHECK(world.host.ended == std::vector<std::uint64_t>{1});
+}
+
 TEST_CASE("mirror group: a write ends when all in step have it") {
   World world;
   world.attach();
@@ -749,6 +762,18 @@ TEST_CASE("mirror group: zeroes are copied unread, all regions in a row, while t
     for (unsigned i = 0; i < 3; ++i) world.answer(Order::write, i);  // it came first
     CHECK(world.host.sent.back().order == Order::read);
     CHECK(world.host.sent.back().range.end == 8);
+  }
+  SUBCASE("the one that was asked cannot tell") {
+    world.answer(Order::extents, asked.member, ENOMEM);
+    CHECK(world.host.dropped.empty());
+    CHECK(world.host.count(Order::write, 0) == 1);
+    for (unsigned i = 0; i < 3; ++i) world.answer(Order::write, i);
+    CHECK(world.host.sent.back().order == Order::read);
+    CHECK(world.host.sent.back().range.end == 8);
+  }
+  SUBCASE("another client has claimed the one that was asked") {
+    world.answer(Order::extents, asked.member, ESTALE);
+    CHECK(world.host.dropped == std::vector<unsigned>{asked.member});
   }
   SUBCASE("the one that was asked is lost") {
     world.group.link_down(asked.member);

@@ -150,6 +150,13 @@ TEST_CASE("mirror order: extents are asked of the range, up to the end of the di
     CHECK(order.extents()[0].flags == 0);
     CHECK(order.extents()[0].length == world.shape.size - 4096);
   }
+  SUBCASE("where the question fails, likewise") {
+    world.error = ENOMEM;
+    world.run(order);
+    CHECK(order.error() == ENOMEM);
+    REQUIRE(order.extents().size() == 1);
+    CHECK(order.extents()[0].flags == 0);
+  }
   SUBCASE("more than was asked makes no sense") {
     told[1].length = world.shape.size;
     world.server.extents = told;
