@@ -28,7 +28,8 @@ void Missed::add_whole(unsigned member, const RegionMap& regions) {
 /// A region that a record names for a reason that is not known here is lacked as a whole.
 bool Missed::is_whole(unsigned member, std::uint32_t region) const {
   const Of& of = of_[member];
-  return of.parts.empty() || of.whole.contains(region) || of.parts[region] == 0;
+  if (of.parts.empty() || of.whole.contains(region) || of.parts[region] == 0) return true;
+  return of.parts[region] == parts_of(region, regions_.range_of(region));
 }
 
 Range Missed::lacking(unsigned member, const Range& range) const {

@@ -786,6 +786,21 @@ TEST_CASE("mirror group: zeroes are copied unread, all regions in a row, while t
   }
 }
 
+TEST_CASE("mirror group: regions that were zeroed while a member was away are copied unread") {
+  World world{4};
+  world.attach();
+  world.group.link_down(2);
+  for (unsigned i = 0; i < 2; ++i) world.answer(Order::view, i);
+  world.group.submit(mirror::Group::Kind::zero, 1, {8, 24});
+  for (unsigned i = 0; i < 2; ++i) world.answer(Order::zero, i);
+  world.group.link_up(2, false);
+  world.answer_claim(2, world.as_it_was(2));
+  world.answer_lacking({1, 2});
+  CHECK(world.host.sent.back().order == Order::extents);
+  CHECK(world.host.sent.back().range.begin == 8);
+  CHECK(world.host.sent.back().range.end == 24);
+}
+
 TEST_CASE("mirror group: what a member lacks is asked anew when those who were asked are lost") {
   World world;
   world.attach();
