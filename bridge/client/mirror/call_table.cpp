@@ -173,7 +173,7 @@ void CallTable::let_go(Clock::time_point now) {
 /// Withdrawing may lose a member, and that may end this call or others.
 void CallTable::let_go(std::uint64_t number, const CallPtr& call, Clock::time_point now) {
   if (!call->left || !calls_.contains(number)) return;
-  const bool moves = call->transfer.operation != IoOperation::flush && !call->asks;
+  const bool moves = call->transfer.into != nullptr || call->transfer.from != nullptr;
   if (moves && !withdraw_(number, now - *call->left > kGrace)) return;
   if (!calls_.contains(number)) return;
   call->take_over();

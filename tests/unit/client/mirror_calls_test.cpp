@@ -128,6 +128,22 @@ TEST_CASE("call table: a user who leaves waits while a member uses its memory, b
   CHECK(call->error == EINTR);
 }
 
+TEST_CASE("call table: a user who leaves while zeroes are written is waited for by nobody") {
+  Calls calls;
+  calls.table.set_zeroing({.fast = true, .size = 1024, .piece = 256});
+  const auto call = std::make_shared<Call>();
+  call->transfer = {.operation = IoOperation::write_zeroes, .length = 512};
+  calls.table.add(call, &calls.group);
+  calls.table.cancel(call, &calls.group);
+  CHECK(call->error == EINTR);
+  calls.table.let_go(Clock::now() + 10s);
+  CHECK(calls.withdrawn.empty());
+  CHECK_FALSE(calls.table.empty());
+  calls.table.end(1, 0);  // the next piece does not begin
+  calls.table.submit_due(&calls.group);
+  CHECK(calls.table.empty());
+}
+
 TEST_CASE("call table: a call that the loss of a member ends keeps its answer") {
   Calls calls;
   const CallPtr call = calls.add(IoOperation::write);
