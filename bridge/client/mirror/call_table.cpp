@@ -88,8 +88,8 @@ void CallTable::cut(Call& call) const {
   Transfer& transfer = call.transfer;
   const std::uint64_t end = call.rest_end != 0 ? call.rest_end : transfer.offset + transfer.length;
   std::uint64_t piece_end = end;
-  if (zeroing_.piece != 0)
-    piece_end = std::min(end, (transfer.offset / zeroing_.piece + 1) * zeroing_.piece);
+  const std::uint64_t most = call.asks ? zeroing_.question : zeroing_.piece;
+  if (most != 0) piece_end = std::min(end, (transfer.offset / most + 1) * most);
   transfer.length = piece_end - transfer.offset;
   call.rest_end = piece_end < end && !call.asks ? end : 0;
 }

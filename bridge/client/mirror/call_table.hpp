@@ -2,6 +2,7 @@
 // The requests of a mirror's users, and the way of their answers.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <cstddef>
@@ -80,11 +81,19 @@ class CallAnswers {
 ///
 /// Units: bytes.
 struct Zeroing {
-  bool fast = false;          ///< all of them can, without writing zeroes
-  std::uint64_t granule = 1;  ///< a power of two, or a multiple of all blocks; trims are cut to it
-  std::uint64_t size = 0;     ///< of the disk, with its padding
-  std::uint64_t piece = 0;    ///< the most for one operation; pieces end at multiples; 0: any
+  bool fast = false;           ///< all of them can, without writing zeroes
+  std::uint64_t granule = 1;   ///< a power of two, or a multiple of all blocks; trims are cut to it
+  std::uint64_t size = 0;      ///< of the disk, with its padding
+  std::uint64_t piece = 0;     ///< the most for one operation; pieces end at multiples; 0: any
+  std::uint64_t question = 0;  ///< likewise, the most for one question for extents
 };
+
+/// The most that is zeroed at once, and one region at least. Others wait for all of a piece. A member
+/// that zeroes by writing must answer before it counts as one that hangs.
+constexpr std::uint64_t zeroing_piece(unsigned region_shift) {
+  constexpr std::uint64_t kMost = std::uint64_t{64} << 20;
+  return std::max(kMost, std::uint64_t{1} << region_shift);
+}
 
 /// Numbers the requests as operations of the group, and ends each once: with its answer, or because
 /// its user leaves. Requests stay here from one group to the next. A large one to zero becomes

@@ -100,7 +100,8 @@ void GroupDriver::learn_zeroing() {
   constexpr std::uint64_t kMostRegions = 256;  // one page of a record has more
   Zeroing zeroing{.fast = true,
                   .size = state_.geometry().padded_size,
-                  .piece = kMostRegions << shape_.region_shift};
+                  .piece = zeroing_piece(shape_.region_shift),
+                  .question = kMostRegions << shape_.region_shift};
   for (const Member& member : members_) {
     if (!member.session.is_open()) continue;
     const DeviceGeometry& geometry = member.session.open().geometry();

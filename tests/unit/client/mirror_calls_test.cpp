@@ -222,6 +222,26 @@ TEST_CASE("call table: a trim zeroes the whole blocks within it fast, and piece 
   CHECK(calls.table.empty());
 }
 
+TEST_CASE("call table: what is zeroed at once has 64 MiB, or one region") {
+  CHECK(zeroing_piece(20) == 64U << 20);
+  CHECK(zeroing_piece(25) == 64U << 20);
+  CHECK(zeroing_piece(28) == 256U << 20);
+}
+
+TEST_CASE("call table: a question for extents has a bound of its own, and one answer") {
+  Calls calls;
+  calls.table.set_zeroing({.size = 65536, .piece = 4096, .question = 16384});
+  const auto call = std::make_shared<Call>();
+  call->transfer = {.offset = 8192, .length = 20480};
+  call->asks = true;
+  calls.table.add(call, &calls.group);
+  Task task;
+  calls.table.lend(1, Order::extents, task);
+  CHECK(task.transfer.length == 8192);
+  calls.table.end(1, 0);
+  CHECK(call->ended);
+}
+
 TEST_CASE("call table: a trim has no effect where it is slow, or holds no whole block") {
   Calls calls;
   const auto trimmed = [&](const Zeroing& zeroing, std::uint64_t length) {
