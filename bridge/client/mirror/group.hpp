@@ -221,6 +221,8 @@ class Group {
   // Zeroes are copied unread.
   void ask(std::uint64_t id);
   void told(std::uint64_t id, unsigned source, const Answer& answer);
+  std::uint32_t region_behind(const Range& range, std::uint64_t sector) const;
+  std::uint32_t end_of_data(const Range& range, const Answer& answer) const;
   void clear(std::uint64_t id);
   void cleared(std::uint64_t id, unsigned member, int error);
   void give_up(std::uint64_t id);

@@ -10,16 +10,23 @@ namespace rnbd::mirror {
 
 namespace {
 
-/// The zeroes at the beginning, and the data behind them.
+/// Whole sectors of zeroes.
 void tell_zeroes(const std::vector<wire::Extent>& extents, Answer& answer) {
-  std::uint64_t zeroes = 0, data = 0;  // bytes
+  std::uint64_t begin = 0, end = 0;  // bytes, of zeroes
+  const auto add = [&] {
+    const Range zeroes{(begin + wire::kSectorSize - 1) / wire::kSectorSize,
+                       end / wire::kSectorSize};
+    if (zeroes.end > zeroes.begin) answer.zeroes.push_back(zeroes);
+  };
+  std::uint64_t told = 0;
   for (const wire::Extent& extent : extents) {
-    const bool is_zero = (extent.flags & wire::kExtentZero) != 0;
-    if (is_zero && data != 0) break;
-    (is_zero ? zeroes : data) += extent.length;
+    const std::uint64_t place = std::exchange(told, told + extent.length);
+    if ((extent.flags & wire::kExtentZero) == 0) continue;
+    if (place != end) add(), begin = place;
+    end = told;
   }
-  answer.zeroes = zeroes / wire::kSectorSize;
-  answer.data = data / wire::kSectorSize;
+  add();
+  answer.told = told / wire::kSectorSize;
 }
 
 }  // namespace

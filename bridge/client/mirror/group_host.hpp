@@ -54,9 +54,10 @@ struct Answer {
   int error = 0;      ///< positive errno
   Claimed claimed{};  ///< answer to a claim, granted or refused
   Maps maps{};        ///< answer to the order `maps`
-  // Answer to the order `extents` of one of the group's own operations.
-  std::uint64_t zeroes = 0;  ///< sectors that read as zeroes, from the beginning of the range on
-  std::uint64_t data = 0;    ///< sectors behind these that may not
+  // Answer to the order `extents` of one of the group's own operations, in sectors from the
+  // beginning of the range on.
+  std::vector<Range> zeroes{};  ///< in their order; none touches the next one
+  std::uint64_t told = 0;       ///< the end of what is told
 };
 
 /// True if a member has no answer to the order `extents`, which is only a hint, so that data may be

@@ -215,17 +215,33 @@ void Group::told(std::uint64_t id, unsigned source, const Answer& answer) {
   Membership::Member& target = members_[operation.target];
   const bool counts = live() && !members_.proposes() && !is_claimed_anew(bit(source));
   if (!counts || target.stage != Stage::copying) return give_up(id);
-  const std::uint64_t end = operation.range.begin + answer.zeroes;
-  const bool all = end >= operation.range.end;
+  const bool begins = !answer.zeroes.empty() && answer.zeroes.front().begin == 0;
   const std::uint32_t behind =
-      all ? regions_.last(operation.range) + 1 : regions_.first({end, end});
+      region_behind(operation.range, begins ? answer.zeroes.front().end : 0);
   if (answer.error == 0 && behind > operation.region) {
     operation.range.end = regions_.range_of(behind - 1).end;
     return clear(id);
   }
   target.data_begin = operation.region;
-  target.data_end = std::max(operation.region + 1, regions_.first({end + answer.data, 0}));
+  target.data_end = std::max(operation.region + 1, end_of_data(operation.range, answer));
   give_up(id);
+}
+
+/// The first region that does not end before this sector of the range.
+std::uint32_t Group::region_behind(const Range& range, std::uint64_t sector) const {
+  const std::uint64_t end = range.begin + sector;
+  return end >= range.end ? regions_.last(range) + 1 : regions_.first({end, end});
+}
+
+/// The first region that is all zeroes, or that was not told as a whole. A region with a few zeroes
+/// is read, so it need not be asked about.
+std::uint32_t Group::end_of_data(const Range& range, const Answer& answer) const {
+  for (const Range& zeroes : answer.zeroes) {
+    const std::uint64_t begin = range.begin + zeroes.begin + regions_.region_sectors() - 1;
+    const std::uint32_t region = regions_.first({begin, begin});
+    if (region < region_behind(range, zeroes.end)) return region;
+  }
+  return region_behind(range, answer.told);
 }
 
 void Group::clear(std::uint64_t id) {

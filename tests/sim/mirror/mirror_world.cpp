@@ -17,12 +17,14 @@ constexpr unsigned kBusySteps = 300;  // of the healing ones: requests go on
 constexpr std::uint64_t kSectors = 11;
 constexpr std::uint64_t kSessionsPerClient = 1000000;
 
-/// Those at the beginning, and how much data is behind them.
 void tell_zeroes(const Values& data, mirror::Answer& answer) {
-  const auto first = std::ranges::find_if_not(data, is_hole);
-  const auto last = std::find_if(first, data.end(), is_hole);
-  answer.zeroes = static_cast<std::uint64_t>(first - data.begin());
-  answer.data = static_cast<std::uint64_t>(last - first);
+  const auto place = [&](auto at) { return static_cast<std::uint64_t>(at - data.begin()); };
+  for (auto at = data.begin(); (at = std::find_if(at, data.end(), is_hole)) != data.end();) {
+    const auto end = std::find_if_not(at, data.end(), is_hole);
+    answer.zeroes.push_back({place(at), place(end)});
+    at = end;
+  }
+  answer.told = data.size();
 }
 
 }  // namespace

@@ -737,7 +737,7 @@ TEST_CASE("mirror group: zeroes are copied unread, all regions in a row, while t
   world.group.submit(mirror::Group::Kind::write, 1, {2, 3});
   CHECK(world.host.count(Order::write, 0) == 0);
   SUBCASE("there are some") {
-    world.group.answer({.tag = asked.tag, .zeroes = 20, .data = 2});
+    world.group.answer({.tag = asked.tag, .zeroes = {{0, 20}}, .told = 22});
     CHECK(world.host.newest(Order::clear, 2).range.end == 16);
     CHECK(world.host.count(Order::write, 0) == 0);
     world.answer(Order::clear, 2);
@@ -746,7 +746,7 @@ TEST_CASE("mirror group: zeroes are copied unread, all regions in a row, while t
     const Command again = world.host.sent.back();
     CHECK(again.order == Order::extents);
     CHECK(again.range.begin == 16);
-    world.group.answer({.tag = again.tag, .zeroes = 4, .data = 12});
+    world.group.answer({.tag = again.tag, .zeroes = {{0, 4}}, .told = 16});
     CHECK(world.host.sent.back().order == Order::read);
     CHECK(world.host.sent.back().range.begin == 16);
     world.answer(Order::read, world.host.sent.back().member);
@@ -754,8 +754,20 @@ TEST_CASE("mirror group: zeroes are copied unread, all regions in a row, while t
     CHECK(world.host.sent.back().order == Order::read);  // it was said to have data
     CHECK(world.host.sent.back().range.begin == 24);
   }
+  SUBCASE("there are some between data") {
+    world.group.answer({.tag = asked.tag, .zeroes = {{2, 6}, {15, 25}}, .told = 32});
+    for (unsigned i = 0; i < 3; ++i) world.answer(Order::write, i);
+    for (const std::uint64_t region : {0U, 1U}) {
+      CHECK(world.host.sent.back().order == Order::read);
+      CHECK(world.host.sent.back().range.begin == region * 8);
+      world.answer(Order::read, world.host.sent.back().member);
+      world.answer(Order::copy, 2);
+    }
+    CHECK(world.host.sent.back().order == Order::extents);  // the first one without data
+    CHECK(world.host.sent.back().range.begin == 16);
+  }
   SUBCASE("the member cannot zero without writing") {
-    world.group.answer({.tag = asked.tag, .zeroes = 32});
+    world.group.answer({.tag = asked.tag, .zeroes = {{0, 32}}, .told = 32});
     world.answer(Order::clear, 2, EOPNOTSUPP);
     CHECK(world.group.progress(2).left == 4);
     CHECK(world.host.dropped.empty());
