@@ -46,6 +46,8 @@ class BackgroundCopies {
 
   /// A user's request arrives.
   void requested(Clock::time_point now) { last_request_ = now; }
+  /// `waiting`: there are requests without an answer. True: or one came a moment ago.
+  bool are_requests(bool waiting, Clock::time_point now) const;
   /// True if one more copy to a member may begin beside those under way: several at once only while
   /// nobody has requests, and no rate is to be kept.
   bool may_begin(unsigned under_way, bool waiting, Clock::time_point now) const;
@@ -62,8 +64,6 @@ class BackgroundCopies {
     Range range{};
     bool moves = false;  ///< data, and not zeroes only
   };
-
-  bool are_requests(bool waiting, Clock::time_point now) const;
 
   const std::uint64_t rate_;
   std::map<std::uint64_t, Copy> copies_;

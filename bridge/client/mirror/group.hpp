@@ -248,8 +248,7 @@ class Group {
   Operations operations_;
   std::deque<std::uint64_t> queue_;
   RangeLock locks_;
-  RegionMap
-      unequal_;  ///< regions that an unclean end, or a refused change, may have left different
+  RegionMap unequal_;  ///< may differ after an unclean end, or after a refused change
   Activity activity_;
   Missed missed_;
   Mending mending_;

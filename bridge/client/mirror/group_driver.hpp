@@ -126,6 +126,7 @@ class GroupDriver final : private GroupHost {
   bool may_copy(unsigned under_way) override {
     return copies_.may_begin(under_way, !calls_.empty(), Clock::now());
   }
+  bool has_requests() override { return copies_.are_requests(!calls_.empty(), Clock::now()); }
   MemberSet leased() override;
   bool leases_ended() override { return Clock::now() - claimed_at_ >= kReadLeaseEnd; }
   void over() override;

@@ -97,6 +97,8 @@ class GroupHost {
   /// False: begin no further copy that no request waits for until work(). `under_way`: so many
   /// copies to the same member have begun.
   virtual bool may_copy(unsigned under_way) = 0;
+  /// There are requests of users, or there were a moment ago.
+  virtual bool has_requests() = 0;
   /// Members that have carried out an order which was sent less than kReadLease ago.
   virtual MemberSet leased() = 0;
   /// True if no claim was granted in the last kReadLeaseEnd.
@@ -116,6 +118,7 @@ struct GroupOptions {
   Degraded degraded = Degraded::allow;
   std::uint64_t unit_sectors = 512;  ///< of one copy; a region has one unit at least
   std::uint32_t span = 256;          ///< regions that are cleared at once; 0: none ever is
+  std::uint32_t span_beside = 8;     ///< the same, while there are requests: they are locked
   std::uint64_t first_session = 1;   ///< sessions count up from here; unique among all clients
 };
 

@@ -115,11 +115,13 @@ bool Group::begin_clearing(unsigned member, std::uint32_t region) {
   const bool has_data = returning.data_begin <= region && region < returning.data_end;
   if (options_.span == 0 || !returning.clears || has_data || returning.passages.contains(region))
     return false;
+  const std::uint32_t most =
+      host_.has_requests() ? std::min(options_.span, options_.span_beside) : options_.span;
   std::uint32_t last = region;
   const auto follows = [&](std::uint32_t next) {
-    return next < options_.regions && next - region < options_.span &&
-           returning.todo.contains(next) && !unequal_.contains(next) &&
-           !returning.passages.contains(next) && missed_.is_whole(member, next);
+    return next < options_.regions && next - region < most && returning.todo.contains(next) &&
+           !unequal_.contains(next) && !returning.passages.contains(next) &&
+           missed_.is_whole(member, next);
   };
   while (follows(last + 1)) ++last;
   begin_own({.kind = Kind::copy,
@@ -188,8 +190,7 @@ void Group::copied(const Operation& copy) {
   end_passage(copy.target, copy.region);
 }
 
-// ---- Zeroes
-// ---------------------------------------------------------------------------------------
+// ---- Zeroes -------------------------------------------------------------------------------------
 
 /// One member in step says where zeroes are, and all in step have them there. The range is locked
 /// until they are at the target, too.
@@ -273,8 +274,7 @@ void Group::give_up(std::uint64_t id) {
   work();
 }
 
-// ---- Cooling
-// --------------------------------------------------------------------------------------
+// ---- Cooling ------------------------------------------------------------------------------------
 
 /// Operations that are under way may be about regions of the logs, too.
 void Group::cool() {

@@ -35,6 +35,7 @@ MirrorWorld::MirrorWorld(std::uint64_t seed, bool trace)
   options.region_sectors = rng.pick({1U, 2U, 4U, 4U});
   options.unit_sectors = rng.pick({1U, 2U, 4U});
   options.span = rng.pick({1U, 3U, 8U});
+  options.span_beside = 2;
   options.sectors = kSectors;
   options.regions =
       static_cast<std::uint32_t>((kSectors + options.region_sectors - 1) / options.region_sectors);

@@ -103,6 +103,7 @@ class MirrorClient final : public mirror::GroupHost {
   mirror::MemberSet same(std::uint64_t operation, mirror::MemberSet members,
                          unsigned source) override;
   bool may_copy(unsigned under_way) override;
+  bool has_requests() override { return !requests.empty(); }
   mirror::MemberSet leased() override;
   bool leases_ended() override;
   void over() override { dead = true; }

@@ -28,6 +28,7 @@ struct Host final : mirror::GroupHost {
     return static_cast<mirror::MemberSet>(members & (alike | mirror::bit(source)));
   }
   bool may_copy(unsigned under_way) override { return may && under_way < at_once; }
+  bool has_requests() override { return requests; }
   mirror::MemberSet leased() override { return leases; }
   bool leases_ended() override { return have_ended; }
   void over() override {}
@@ -60,6 +61,7 @@ struct Host final : mirror::GroupHost {
   mirror::MemberSet alike = 0;  ///< have the same data as any source
   bool may = true;
   unsigned at_once = 1;  ///< copies
+  bool requests = false;
   mirror::MemberSet leases = 0xFFFF;
   bool have_ended = true;
   bool was_superseded = false;
@@ -74,7 +76,8 @@ struct World {
                .region_sectors = 8,
                .sectors = 32,
                .unit_sectors = unit,
-               .span = span},
+               .span = span,
+               .span_beside = 2},
               host} {}
 
   Host host;
@@ -796,6 +799,15 @@ TEST_CASE("mirror group: zeroes are copied unread, all regions in a row, while t
     CHECK(world.host.sent.back().order == Order::extents);
     CHECK(world.host.sent.back().member != asked.member);
   }
+}
+
+TEST_CASE("mirror group: while there are requests, fewer regions are asked about at once") {
+  World world{4};
+  world.attach();
+  world.host.requests = true;
+  world.come_back(2, {0, 1, 2, 3});
+  CHECK(world.host.sent.back().order == Order::extents);
+  CHECK(world.host.sent.back().range.end == 16);
 }
 
 TEST_CASE("mirror group: regions that were zeroed while a member was away are copied unread") {

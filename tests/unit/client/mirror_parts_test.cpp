@@ -147,6 +147,7 @@ struct Recorder : GroupHost {
     return members;
   }
   bool may_copy(unsigned /*under_way*/) override { return true; }
+  bool has_requests() override { return false; }
   MemberSet leased() override { return 0; }
   bool leases_ended() override { return true; }
   void over() override {}
