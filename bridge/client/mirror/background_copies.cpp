@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 #include <span>
+#include <utility>
 
 namespace rnbd::mirror {
 namespace {
@@ -85,12 +86,20 @@ bool BackgroundCopies::may_begin(unsigned under_way, bool waiting, Clock::time_p
 
 void BackgroundCopies::done(std::uint64_t operation, bool waiting, Clock::time_point now) {
   constexpr int kTimesAsLong = 3;
+  constexpr std::uint64_t kInARow = std::uint64_t{1} << 20;  // bytes
+  constexpr std::uint64_t kLeast = kInARow / 4;  // a small one takes as long as that, or longer
   const auto ended = copies_.extract(operation);
   if (!ended) return;
   const Copy& copy = ended.mapped();
   const auto took = now - copy.began;
   Clock::duration pause{};
-  if (are_requests(waiting, now)) pause = kTimesAsLong * took;
+  if (are_requests(waiting, now)) {
+    row_.took += took;
+    row_.bytes += copy.moves ? std::max(bytes_of(copy.range), kLeast) : kInARow;
+    if (row_.bytes >= kInARow) pause = kTimesAsLong * std::exchange(row_, {}).took;
+  } else {
+    row_ = {};
+  }
   if (rate_ != 0 && copy.moves) {
     const std::chrono::duration<double> due{static_cast<double>(bytes_of(copy.range)) /
                                             static_cast<double>(rate_)};

@@ -37,7 +37,8 @@ class BackgroundCopies {
   void forget(unsigned member);
   /// Those of the members whose data are the same as the data of `source`. All have been read.
   MemberSet same(std::uint64_t operation, MemberSet members, unsigned source) const;
-  /// Begins a pause. `waiting`: there are requests without an answer.
+  /// Begins a pause, perhaps behind a few more: so a pause, which has its own costs, comes behind
+  /// 1 MiB. `waiting`: there are requests without an answer.
   void done(std::uint64_t operation, bool waiting, Clock::time_point now);
   /// Likewise. Returns the range that could not be copied, once the operation has sent a command.
   std::optional<Range> failed(std::uint64_t operation, Clock::time_point now);
@@ -65,8 +66,15 @@ class BackgroundCopies {
     bool moves = false;  ///< data, and not zeroes only
   };
 
+  /// Copies in a row, without a pause, while there are requests.
+  struct Row {
+    Clock::duration took{};
+    std::uint64_t bytes = 0;
+  };
+
   const std::uint64_t rate_;
   std::map<std::uint64_t, Copy> copies_;
+  Row row_;
   Clock::time_point last_request_{};
   std::optional<Clock::time_point> resume_at_;
 };

@@ -264,8 +264,11 @@ TEST_CASE("background copies: they pause three times as long as they took while 
   BackgroundCopies copies{0};
   const auto start = Clock::now();
   const auto run = [&](bool waiting, Clock::duration took) {
-    copies.begin(own(Order::read, Group::kOwn), start);
-    copies.begin(own(Order::write, Group::kOwn), start + took / 2);
+    Command command = own(Order::read, Group::kOwn);
+    command.range = {0, 2048};
+    copies.begin(command, start);
+    command.order = Order::write;
+    copies.begin(command, start + took / 2);
     copies.done(Group::kOwn, waiting, start + took);
     return copies.paused_until();
   };
@@ -281,6 +284,31 @@ TEST_CASE("background copies: they pause three times as long as they took while 
   CHECK_FALSE(run(false, 100ms));
   copies.done(Group::kOwn, true, start + 1s);  // ended before
   CHECK_FALSE(copies.paused_until());
+}
+
+TEST_CASE("background copies: while requests come, units go in a row of 1 MiB") {
+  BackgroundCopies copies{0};
+  const auto start = Clock::now();
+  const auto run = [&](Order order, std::uint64_t sectors, bool waiting) {
+    Command command = own(order, Group::kOwn);
+    command.range = {0, sectors};
+    copies.begin(command, start);
+    copies.done(Group::kOwn, waiting, start + 10ms);
+    return copies.paused_until().has_value();
+  };
+  for (int i = 0; i < 3; ++i) CHECK_FALSE(run(Order::read, 512, true));
+  CHECK(run(Order::read, 512, true));
+  CHECK(*copies.paused_until() == start + 10ms + 3 * 40ms);
+  REQUIRE(copies.resume(start + 1s));
+  for (int i = 0; i < 3; ++i) CHECK_FALSE(run(Order::read, 8, true));  // small ones count as units
+  CHECK(run(Order::read, 8, true));
+  REQUIRE(copies.resume(start + 1s));
+  CHECK(run(Order::clear, 65536, true));  // many regions are locked
+  CHECK(*copies.paused_until() == start + 40ms);
+  REQUIRE(copies.resume(start + 1s));
+  for (int i = 0; i < 3; ++i) CHECK_FALSE(run(Order::read, 512, true));
+  CHECK_FALSE(run(Order::read, 512, false));  // the row ends where nobody waits
+  CHECK_FALSE(run(Order::read, 512, true));
 }
 
 TEST_CASE("background copies: a rate makes them pause without requests, too") {
