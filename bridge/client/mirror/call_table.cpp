@@ -180,6 +180,20 @@ void CallTable::let_go(std::uint64_t number, const CallPtr& call, Clock::time_po
   answers_.end(*call, EINTR);
 }
 
+std::vector<wire::Extent> asked_part(const std::vector<wire::Extent>& told, std::uint64_t skipped,
+                                     std::uint64_t length) {
+  std::vector<wire::Extent> part;
+  for (wire::Extent extent : told) {
+    const std::uint64_t whole = extent.length;
+    const std::uint64_t before = std::min(skipped, whole);
+    skipped -= before;
+    extent.length = std::min(whole - before, length);
+    length -= extent.length;
+    if (extent.length != 0) part.push_back(extent);
+  }
+  return part;
+}
+
 // ---- Calls and their answers --------------------------------------------------------------------
 
 void Call::take_over() {

@@ -43,6 +43,11 @@ struct Call {
 };
 using CallPtr = std::shared_ptr<Call>;
 
+/// The extents of `length` bytes, behind the first `skipped` ones of an answer. Questions are about
+/// whole sectors, and their answers may have more than was asked at both ends.
+std::vector<wire::Extent> asked_part(const std::vector<wire::Extent>& told, std::uint64_t skipped,
+                                     std::uint64_t length);
+
 /// A letter to the mirror's thread: a request to begin, or else a function to run.
 struct Letter {
   CallPtr call;

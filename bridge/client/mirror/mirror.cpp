@@ -74,17 +74,12 @@ int Mirror::run(const Transfer& transfer, const Interrupt& interrupt) {
 
 int Mirror::extents(std::uint64_t offset, std::uint64_t length, std::vector<wire::Extent>& extents,
                     const Interrupt& interrupt) {
-  std::uint64_t before = offset % wire::kSectorSize;  // a question is about whole sectors
+  const std::uint64_t before = offset % wire::kSectorSize;
   const auto call = std::make_shared<Call>();
   call->transfer = {.offset = offset - before, .length = length + before};
   call->asks = true;
   if (const int error = run(call, interrupt)) return error;
-  for (wire::Extent& extent : call->extents) {
-    const std::uint64_t skipped = std::min<std::uint64_t>(before, extent.length);
-    before -= skipped;
-    extent.length = extent.length - skipped;
-    if (extent.length != 0) extents.push_back(extent);
-  }
+  extents = asked_part(call->extents, before, length);
   return extents.empty() ? EIO : 0;
 }
 

@@ -243,6 +243,25 @@ TEST_CASE("call table: a question for extents has a bound of its own, and one an
   CHECK(call->ended);
 }
 
+TEST_CASE("call table: of extents, users get the part that they have asked for") {
+  std::vector<rnbd::wire::Extent> told(3);
+  told[0].length = 100;
+  told[1].length = 1000;
+  told[1].flags = rnbd::wire::kExtentZero;
+  told[2].length = 436;
+  const auto lengths = [&](std::uint64_t skipped, std::uint64_t length) {
+    std::vector<std::uint64_t> all;
+    for (const auto& extent : asked_part(told, skipped, length)) all.push_back(extent.length);
+    return all;
+  };
+  using Lengths = std::vector<std::uint64_t>;
+  CHECK(lengths(0, 1536) == Lengths{100, 1000, 436});
+  CHECK(lengths(40, 1000) == Lengths{60, 940});
+  CHECK(lengths(100, 1001) == Lengths{1000, 1});
+  CHECK(asked_part(told, 100, 10)[0].flags == rnbd::wire::kExtentZero);
+  CHECK(lengths(1536, 10).empty());
+}
+
 TEST_CASE("call table: a trim has no effect where it is slow, or holds no whole block") {
   Calls calls;
   const auto trimmed = [&](const Zeroing& zeroing, std::uint64_t length) {
