@@ -12,6 +12,7 @@
 
 #include "bridge/protocol/mirror.hpp"
 #include "bridge/server/answer.hpp"
+#include "bridge/server/attempt.hpp"
 #include "bridge/server/geometry.hpp"
 #include "bridge/server/io_requests.hpp"
 #include "bridge/server/mirror/member_messages.hpp"
@@ -91,8 +92,10 @@ struct MemberMessages::Pull {
   BackendRequest write{};
 };
 
+/// Without memory the sources stay until the server ends, which is better than to end it now.
 MemberMessages::~MemberMessages() {
-  if (reader_ != nullptr && is_used_ != nullptr) reader_->forget(session_.facts.uuid);
+  if (reader_ == nullptr || is_used_ == nullptr) return;
+  attempt([&] { reader_->forget(session_.facts.uuid); });
 }
 
 void MemberMessages::pull(rtrs::ServerRequest& request) {
