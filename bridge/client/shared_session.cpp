@@ -65,8 +65,9 @@ tl::expected<rtrs::ClientOptions, Failure> SharedSession::options(const std::str
   options.require_extension = config_.require_extension;
   if (config_.extensions) {
     options.features = rtrs::wire::kFeatureExactlyOnce | rtrs::wire::kFeatureUserMessages |
-                       rtrs::wire::kFeatureAccessNotice | rtrs::wire::kFeatureSharedIdentity |
-                       wire::kFeatureClaims | config_.annex_features;
+                       rtrs::wire::kFeatureAccessNotice | rtrs::wire::kFeatureRaces |
+                       rtrs::wire::kFeatureSharedIdentity | wire::kFeatureClaims |
+                       config_.annex_features;
   }
   options.log = [log = log_, lost_at = path_lost_at_](rtrs::LogLevel level,
                                                       const std::string& text) {

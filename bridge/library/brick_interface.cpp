@@ -95,7 +95,8 @@ tl::expected<std::unique_ptr<rtrs_brick>, Failure> open(const char* text,
   if (!settings) return tl::unexpected(settings.error());
   settings->paths = {uri->path()};
   settings->features = rtrs::wire::kFeatureExactlyOnce | rtrs::wire::kFeatureUserMessages |
-                       rtrs::wire::kFeatureAccessNotice | rnbd::kBrickFeatures;
+                       rtrs::wire::kFeatureAccessNotice | rtrs::wire::kFeatureRaces |
+                       rnbd::kBrickFeatures;
   auto brick = std::make_unique<rtrs_brick>();
   auto session = rnbd::Session::connect(*std::move(settings), kNever);
   if (!session) return tl::unexpected(session.error());

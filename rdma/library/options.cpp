@@ -22,7 +22,7 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr std::uint32_t kFeatures =
-    wire::kFeatureExactlyOnce | wire::kFeatureAccessNotice | kFeatureCalls;
+    wire::kFeatureExactlyOnce | wire::kFeatureAccessNotice | wire::kFeatureRaces | kFeatureCalls;
 
 /// The words of rtrs.h for options that messages name.
 constexpr OptionWords kLibraryWords{

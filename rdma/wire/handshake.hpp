@@ -37,16 +37,19 @@ enum Feature : std::uint32_t {
   kFeatureAuthentication = 1U << 2,
   /// A session may have memory paths (docs/protocol.md, memory paths).
   kFeatureMemoryPaths = 1U << 3,
+  /// Copies of a request may be under way on several paths at once, and each is answered
+  /// (docs/protocol.md, races).
+  kFeatureRaces = 1U << 4,
   /// Several servers take turns under one identity (docs/protocol.md, which server it is).
   kFeatureSharedIdentity = 1U << 5,
   kFeatureUserMessages =
       1U << 16,  ///< the RNBD extension messages (docs/protocol.md, RNBD extension)
 };
 
-/// The features on which both ends of a session agree. The others are facts that may change with
-/// the server's next start.
+/// The features on which both ends of a session agree. The others may change with the server's next
+/// start: facts, and what each session agrees on anew.
 constexpr std::uint32_t agreed_features(std::uint32_t features) {
-  return features & ~std::uint32_t{kFeatureSharedIdentity};
+  return features & ~(std::uint32_t{kFeatureSharedIdentity} | std::uint32_t{kFeatureRaces});
 }
 
 /// A server's preference among the paths to it. Lower is better.

@@ -9,15 +9,15 @@ import struct
 import time
 
 from garbage_peer import PORT, expect, reads_and_leaves
-from raw_peer import EXACTLY_ONCE, TIMEOUT, USER_MESSAGES, WRITE_IO, Closed, Session
+from raw_peer import EXACTLY_ONCE, RACES, TIMEOUT, USER_MESSAGES, WRITE_IO, Closed, Session
 
 SETTLE = 1
 BUFFER = 3  # the permit that is abused
 GENERATIONS = EXACTLY_ONCE | USER_MESSAGES
 
 
-def extended(session_uuid=None, name=None):
-    session = Session(PORT, name=name, features=GENERATIONS, session_uuid=session_uuid)
+def extended(session_uuid=None, name=None, more=0):
+    session = Session(PORT, name=name, features=GENERATIONS | more, session_uuid=session_uuid)
     assert session.answer["features"] & EXACTLY_ONCE, "the server does not know generations"
     return session
 
@@ -85,6 +85,18 @@ def generation_that_is_older_is_dropped_without_an_answer():
         holds(session, device, b"A")
     expect(write(session, device, 6, b"C"), 0)
     holds(session, device, b"C")
+    session.close()
+
+
+def generation_that_is_older_is_answered_with_estale_where_copies_may_race():
+    session = extended(more=RACES)
+    assert session.answer["features"] & RACES, "the server knows no races"
+    device, _ = session.open(b"disk0")
+    expect(write(session, device, 5, b"A"), 0)
+    for older in (4, 1, -1):
+        expect(write(session, device, older, b"B"), errno.ESTALE)
+        holds(session, device, b"A")
+    expect(write(session, device, 6, b"C"), 0)
     session.close()
 
 

@@ -255,7 +255,8 @@ rtrs::ServerOptions server_options(const Settings& settings, std::vector<int> so
   options.tls_keys = settings.tls_keys;
   options.auth = settings.auth;
   options.features = rtrs::wire::kFeatureUserMessages | rtrs::wire::kFeatureExactlyOnce |
-                     rtrs::wire::kFeatureAccessNotice | wire::kFeatureClaims;
+                     rtrs::wire::kFeatureAccessNotice | rtrs::wire::kFeatureRaces |
+                     wire::kFeatureClaims;
   for (const DaemonAnnex* annex : daemon_annexes()) options.features |= annex->features;
   options.log = log_function();
   return options;

@@ -2,6 +2,7 @@
 #include "rdma/core/server/session.hpp"
 
 #include <algorithm>
+#include <cerrno>
 #include <utility>
 
 #include "rdma/core/server/path.hpp"
@@ -237,9 +238,13 @@ bool ServerSession::judge_write(ServerRequest& request, const wire::WriteTrailer
       ++repeats_.answered;
       request.path->end(request, slot.status);
       return false;
-    case SlotVerdict::drop:
+    case SlotVerdict::answer_older:
       ++repeats_.dropped;
-      request.path->free(request);
+      if (!options_.races()) {
+        request.path->free(request);
+      } else {
+        request.path->end(request, ESTALE);
+      }
       return false;
     case SlotVerdict::forbidden:
       request.path->free(request);

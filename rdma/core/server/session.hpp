@@ -36,6 +36,7 @@ struct ServerSessionOptions {
   std::uint64_t chunk_memory() const { return std::uint64_t{queue_depth} * chunk_size(); }
   bool exactly_once() const { return (features & wire::kFeatureExactlyOnce) != 0; }
   bool tells_access() const { return (features & wire::kFeatureAccessNotice) != 0; }
+  bool races() const { return exactly_once() && (features & wire::kFeatureRaces) != 0; }
   bool has_memory_paths() const { return (features & wire::kFeatureMemoryPaths) != 0; }
 };
 

@@ -15,7 +15,7 @@ SlotVerdict judge(ServerSlot& slot, std::uint32_t generation, bool settle) {
     slot.status = ECANCELED;
     return SlotVerdict::answer;
   }
-  if (generation != slot.generation) return SlotVerdict::drop;
+  if (generation != slot.generation) return SlotVerdict::answer_older;
   return slot.executing != nullptr ? SlotVerdict::attach : SlotVerdict::answer;
 }
 

@@ -22,11 +22,11 @@ struct ServerSlot {
 /// The server's decision on a write.
 enum class SlotVerdict : std::uint8_t {
   execute,
-  attach,     ///< a copy of the executing write: give it the same answer
-  follow,     ///< judge it again when the executing write has ended
-  answer,     ///< answer it at once with the slot's status
-  drop,       ///< do not answer it: the client has its answer already
-  forbidden,  ///< end the session: the client used the permit before it had the answer
+  attach,        ///< a copy of the executing write: give it the same answer
+  follow,        ///< judge it again when the executing write has ended
+  answer,        ///< answer it at once with the slot's status
+  answer_older,  ///< a copy behind a newer write: the client has its answer already
+  forbidden,     ///< end the session: the client used the permit before it had the answer
 };
 
 /// Judges a write of a client with generations (kFeatureExactlyOnce), and records a new one.

@@ -51,12 +51,12 @@ class Handler final : public ServerHandler {
   std::vector<ServerRequest*> running;
 };
 
-inline ServerSessionOptions options(bool exactly_once) {
+inline ServerSessionOptions options(bool exactly_once, std::uint32_t more_features = 0) {
   return {.queue_depth = 4,
           .max_io_size = 4096,
           .max_header_size = 4096,
           .extension = exactly_once,
-          .features = exactly_once ? wire::kFeatureExactlyOnce : 0U,
+          .features = (exactly_once ? wire::kFeatureExactlyOnce : 0U) | more_features,
           .session_epoch = 77,
           .volatile_epoch = 88};
 }
@@ -143,7 +143,8 @@ struct TestPath final : PathOwner {
 
 /// A session without paths.
 struct Bench {
-  explicit Bench(bool exactly_once = true) : session{options(exactly_once), handler, owner} {}
+  explicit Bench(bool exactly_once = true, std::uint32_t more_features = 0)
+      : session{options(exactly_once, more_features), handler, owner} {}
   Handler handler;
   SessionOwner owner;
   ServerSession session;

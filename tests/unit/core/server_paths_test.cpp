@@ -112,6 +112,19 @@ TEST_CASE("an older generation is dropped without an answer, and its chunk is fr
   }
 }
 
+TEST_CASE("with races an older generation is answered with ESTALE, and not carried out") {
+  Bench bench{/*exactly_once=*/true, wire::kFeatureRaces};
+  TestPath a{bench.session}, b{bench.session};
+  REQUIRE(b.write(1, 7) == nullptr);
+  REQUIRE(a.write(1, 6) == nullptr);
+  CHECK(a.answer(1) == ESTALE);
+  CHECK(a.path.unanswered() == 0);
+  CHECK(bench.handler.messages.size() == 1);
+  CHECK(bench.session.repeats().dropped == 1);
+  bench.handler.finish_oldest();
+  CHECK(b.answer(1) == 0);
+}
+
 TEST_CASE("settle: what was not begun is not carried out, what was is answered") {
   Bench bench;
   TestPath a{bench.session}, b{bench.session};
