@@ -142,6 +142,9 @@ class QueuePair {
   /// that the peer is done with it. To be called before withdraw(). Where the device itself works
   /// in that memory, this breaks the connection.
   virtual void abandon(std::uint32_t /*window*/) {}
+  /// True: the device itself reads or writes memory of the caller for the window. Then only the end
+  /// of the connection takes that memory back.
+  virtual bool works_in_place(std::uint32_t /*window*/) const { return false; }
   /// Ends the exposure also for data on their way, and for the other connections of the path;
   /// on_revoked() tells when that is so. Only transports with keys of their own for every window
   /// can.

@@ -106,6 +106,15 @@ namespace plants {
   X(proof_of_others_skipped, "a path serves before all its connections have proven their user")    \
   X(other_user_joins, "another user's connection gets into a path, or its path into a session")    \
   X(server_proof_unchecked, "a client takes a server that does not prove that it has the key")     \
+  X(race_alone, "a silent connection is beaten although no other one has answered")                \
+  X(owed_forgotten, "a request goes over a path that owes an answer for its permit")               \
+  X(older_unanswered, "a copy behind a newer write is not answered, and its permit owes for ever") \
+  X(window_kept, "a read that leaves a silent path may still be written to over that")             \
+  X(unsent_kept, "a write that leaves a silent path is still sent there from its memory")          \
+  X(moved_as_new, "a write that leaves a silent path gets a new generation")                       \
+  X(owed_kept_on_loss, "a permit owes an answer to a path that is gone")                           \
+  X(late_answer_taken, "an answer over a path that a request has left ends that request")          \
+  X(suspect_used, "requests go over a silent path, although another one answers")                  \
   X(flush_outlives_loss, "a flush under way when the machine restarts counts for what is lost")
 
 // Of servers and memory paths: rnbd-sim-memory-planted.

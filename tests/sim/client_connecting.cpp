@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // How a path of the simulated client comes: its connections, and what it leads to.
+#include <algorithm>
 #include <cerrno>
 #include <utility>
 
@@ -61,8 +62,10 @@ void ClientDriver::connect_next(unsigned index) {
     requested(index, cid, immediate);
   };
   link.queue_pair->on_answer = [this, index](std::uint32_t immediate) {
+    const std::uint32_t permit = rtrs::wire::decode_response(immediate).buffer_id;
     path_watch_.answered(index);
-    latency_watch_.answered(rtrs::wire::decode_response(immediate).buffer_id);
+    latency_watch_.answered(index, permit);
+    copies_.erase({index, permit});
   };
   const auto request = session_.path(index).connect_request(cid);
   link.queue_pair->send_record(rtrs::wire::bytes_of(request));
@@ -76,10 +79,21 @@ bool ClientDriver::may_be_welcome() const {
 }
 
 void ClientDriver::requested(unsigned index, std::uint16_t cid, std::uint32_t immediate) {
-  if (!failing_) path_watch_.requested(index, cid);  // else nobody looks after the paths any more
-  if (cid == 0) return;
   const std::uint32_t depth = session_.path(index).accepted().queue_depth;
-  latency_watch_.requested(rtrs::wire::decode_request(immediate, depth).buffer_id);
+  const std::uint32_t permit = rtrs::wire::decode_request(immediate, depth).buffer_id;
+  // A permit does not go where it owes an answer, be that the best path or not.
+  const bool owes = std::ranges::any_of(
+      copies_, [&](const auto& copy) { return copy.second == permit && copy.first != index; });
+  if (in_race_) {
+    sent_in_race_.emplace_back(index, owes);
+  } else if (!failing_) {  // else nobody looks after the paths any more
+    path_watch_.requested(index, cid, owes);
+  }
+  if (cid == 0) return;
+  latency_watch_.requested(index, permit);
+  if (!copies_.insert({index, permit}).second) {
+    world_.violate(who() + " sends a request with a permit that owes an answer on this path");
+  }
 }
 
 void ClientDriver::answered(unsigned index, std::uint16_t cid, rtrs::ConstBytes record) {
@@ -184,6 +198,7 @@ void ClientDriver::create_lanes(unsigned index) {
   }
   lanes_[0]->keep_order();
   waiters_.resize(lanes_.size());
+  silent_.resize(lanes_.size());
 }
 
 void ClientDriver::attach(unsigned index) {
@@ -204,6 +219,7 @@ void ClientDriver::attach(unsigned index) {
 
 void ClientDriver::came_up() {
   up_ = true;
+  schedule_races();
   world_.note("client", serial_, "is up", session_.accepted().queue_depth, lanes_.size());
   if (on_up) on_up();
 }

@@ -27,6 +27,7 @@ rtrs::ClientSessionOptions ClientDriver::session_options(const Setup& setup, Rng
   options.path.features = (client.extensions ? rtrs::wire::kFeatureUserMessages : 0U) |
                           (client.exactly_once ? rtrs::wire::kFeatureExactlyOnce : 0U) |
                           (client.access_notices ? rtrs::wire::kFeatureAccessNotice : 0U) |
+                          (client.races ? rtrs::wire::kFeatureRaces : 0U) |
                           (client.claims ? rnbd::wire::kFeatureClaims : 0U);
   options.path.authenticates = client.proves;
   options.path.heartbeat_interval = setup.knobs.heartbeat_interval;
@@ -229,6 +230,7 @@ void ClientDriver::progress(unsigned index, std::size_t cid) {
   const auto status = queue_pair.progress(*handler, heard);
   if (world_.broken() || closed_ || path.generation != generation || !path.open) return;
   if (proving) return proved(index, cid, status);
+  if (cid != 0 && cid < lanes_.size()) lanes_[cid]->note_answer(index, world_.now());
   if (heard > 0 && path.watch) path.watch->heard();
   if (heard > 0 && cid == 0) path.control_heard = world_.now();
   if (core.state() == ClientPathState::connected && !was_connected && !failing_) ready(index);
@@ -348,6 +350,7 @@ void ClientDriver::lose(unsigned index, const char* why, const rtrs::Cause& caus
   world_.note("client", serial_, why, index);
   if (!setup_.client.survives) return fail(why);
   path_watch_.lost(index);
+  std::erase_if(copies_, [index](const auto& copy) { return copy.first == index; });
   if (!paths_[index].elsewhere) {
     ++losses_;
     lost_at_ = world_.now();
@@ -450,6 +453,12 @@ unsigned ClientDriver::permits_in_use() const {
   unsigned used = 0;
   for (const auto& lane : lanes_) used += lane->permits().in_use();
   return used;
+}
+
+unsigned ClientDriver::permits_owing() const {
+  unsigned owing = 0;
+  for (const auto& lane : lanes_) owing += lane->permits().owing();
+  return owing;
 }
 
 }  // namespace sim

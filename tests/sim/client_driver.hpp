@@ -8,7 +8,9 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "rdma/client.hpp"
@@ -87,6 +89,8 @@ class ClientDriver {
   void cancel(rtrs::Operation& operation, LaneIndex i);
   void end_wait(LaneIndex i) { --waiters_[i]; }
   unsigned permits_in_use() const;
+  /// Free ones, for which a path that their request has left owes an answer.
+  unsigned permits_owing() const;
   /// A request of then has no end yet. `bytes`: of its data, which the client sends if it `writes`;
   /// 0 if nothing can be said of it.
   void check_wait(Instant asked, bool writes, std::size_t bytes) const;
@@ -167,6 +171,12 @@ class ClientDriver {
   bool exactly_once() const;
   std::optional<Instant> healthy_since() const;
   std::optional<Instant> blocked_since(bool writes, std::size_t bytes) const;
+  // client_races.cpp
+  void schedule_races();
+  void look_at_races();
+  bool receive_all(LaneIndex i);
+  void judge_race(LaneIndex i, unsigned before, unsigned silent);
+  bool races() const;
   // client_access.cpp
   void note_accept(unsigned path, rtrs::ConstBytes record);
   void look_for_notice(unsigned path);
@@ -206,7 +216,12 @@ class ClientDriver {
   rtrs::Unresolved unresolved_;
   rtrs::Unresolved control_unresolved_;
   std::vector<std::unique_ptr<rtrs::ClientLane>> lanes_;
-  std::vector<unsigned> waiters_;                      ///< by lane
+  std::vector<unsigned> waiters_;                        ///< by lane
+  std::vector<unsigned> silent_;                         ///< paths, by lane
+  bool in_race_ = false;                                 ///< a lane looks at its race
+  std::vector<std::pair<unsigned, bool>> sent_in_race_;  ///< paths of requests; owe on another one
+  /// Requests without an answer: path and permit, of lanes of I/O.
+  std::set<std::pair<unsigned, std::uint32_t>> copies_;
   std::map<std::string, rtrs::auth::Digest> secrets_;  ///< by user
   unsigned impostors_ = 0;                             ///< connections or paths of them so far
   std::vector<Link> graveyard_;  ///< queue pairs that may still be on the stack

@@ -60,20 +60,31 @@ void ClientDriver::check_latency() const {
   for (unsigned i = 0; i < session_.path_count(); ++i) {
     misses_max = std::max(misses_max, session_.misses_max(i));
   }
-  latency_watch_.check(healthy_since(), misses_max);
+  // An OPEN, which may wait for others at the server, takes a permit of I/O where there is one
+  // only.
+  const bool only_io = lanes_[0]->permits().count() > 0;
+  latency_watch_.check(healthy_since(), misses_max, races() && only_io);
 }
 
 /// Of the path that has been so for the longest time.
 std::optional<Instant> ClientDriver::healthy_since() const {
   std::optional<Instant> longest;
   for (unsigned i = 0; i < paths_.size(); ++i) {
-    const auto since = path_watch_.usable_since(i);
+    auto since = path_watch_.usable_since(i);
+    for (const Link& link : paths_[i].links) {
+      if (since && link.wire) since = std::max(*since, link.wire->calm_since());
+    }
     const bool touched = std::ranges::any_of(
         paths_[i].links, [](const Link& link) { return link.wire && link.wire->touched(); });
     if (since && !touched && !session_.at(i).distrust.active())
       longest = std::min(*since, longest.value_or(*since));
   }
   return longest;
+}
+
+bool ClientDriver::races() const {
+  return exactly_once() &&
+         (session_.accepted().extension.features & rtrs::wire::kFeatureRaces) != 0;
 }
 
 void ClientDriver::judge_distrust(unsigned index) {

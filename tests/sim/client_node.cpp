@@ -61,7 +61,8 @@ std::string ClientNode::wait() const {
   }
   if (!controls_.empty()) return "a control message";
   if (final_left_ > 0) return "a chance to do something";
-  return std::to_string(driver_->permits_in_use()) + " permits to come back";
+  return std::to_string(driver_->permits_in_use() + driver_->permits_owing()) +
+         " permits to come back";
 }
 
 // ---- Decisions ----------------------------------------------------------------------------------
@@ -123,7 +124,7 @@ void ClientNode::decide_leaving() {
   }
   if (!driver_->up() || driver_->gave_up() || !idle()) return;
   // Every answer came, and answers to what was given up must come too.
-  if (driver_->permits_in_use() != 0) return;
+  if (driver_->permits_in_use() != 0 || driver_->permits_owing() != 0) return;
   for (Mapping& mapping : mappings_) {
     if (mapping.device && mapping.device->handle.unresolved->any()) {
       violate("what was given up counts as under way, and no permit is in use");

@@ -275,6 +275,44 @@ void draw_sharing(Knobs& knobs, Rng rng) {
   }
 }
 
+/// Likewise. Clients with several paths at our own server, where nothing else goes wrong in most
+/// seeds: paths die later than their silence can be found, and storage is often slower than that.
+void draw_silences(Knobs& knobs, Rng& rng) {
+  if (rng.chance(700)) knobs.faults = {};
+  knobs.faults.hush = true;
+  knobs.faults.mean = rng.pick<Duration>({100ms, 500ms, 2s});
+  knobs.faults.pause = knobs.faults.pause || rng.chance(200);
+  knobs.server_style = ServerStyle::own;
+  knobs.server_extensions = true;
+  knobs.memory_paths = 0;
+  knobs.heartbeat_interval = rng.pick<Duration>({200ms, 500ms});
+  knobs.heartbeat_misses = static_cast<unsigned>(rng.between(2, 5));
+  knobs.network.late_read = 0;
+  knobs.storage.hang = knobs.storage.hang_open = 0;
+  knobs.storage.stall = rng.pick({0U, 20U, 100U});
+  knobs.storage.stall_max = rng.pick<Duration>({100ms, 500ms});
+  knobs.open_timeout = 0ms;
+  knobs.operations = 200;
+  knobs.safety_time = rng.pick<Duration>({5s, 20s});
+  for (ClientKnobs& client : knobs.clients) {
+    client.linux_like = client.resends_at_once = false;
+    client.extensions = client.survives = client.exactly_once = true;
+    client.paths = static_cast<unsigned>(rng.between(2, 3));
+    client.no_path_timeout = rng.pick<Duration>({0ms, 1s, 10s});
+    client.think_max = rng.pick<Duration>({2ms, 50ms});
+  }
+}
+
+/// Likewise.
+void draw_races(Knobs& knobs, Rng rng, bool faults) {
+  const bool others = knobs.faults.mute || knobs.faults.large || knobs.faults.idle;
+  if (faults && !others && rng.chance(120)) draw_silences(knobs, rng);
+  knobs.races = knobs.server_extensions && rng.chance(850);
+  for (ClientKnobs& client : knobs.clients) {
+    client.races = client.exactly_once && !client.resends_at_once && rng.chance(850);
+  }
+}
+
 }  // namespace
 
 Duration Knobs::longest_storage() const {
@@ -358,6 +396,7 @@ Knobs draw_knobs(Rng& rng, bool long_run) {
   draw_unread(knobs, Rng{Rng{rng}.next() + 7}, faults);
   draw_records(knobs, Rng{Rng{rng}.next() + 7});
   draw_memory(knobs, Rng{Rng{rng}.next() + 8});
+  draw_races(knobs, Rng{Rng{rng}.next() + 9}, faults);
   return knobs;
 }
 

@@ -55,6 +55,7 @@ struct ClientKnobs {
   bool survives = false;        ///< sessions outlive their paths; else they end with the first one
   bool exactly_once = false;    ///< with extensions
   bool access_notices = false;  ///< likewise
+  bool races = false;           ///< likewise, with exactly_once
   bool claims = false;          ///< likewise
   bool renews = false;          ///< sessions outlive the server's memory of them
   unsigned paths = 1;
@@ -104,6 +105,7 @@ struct FaultKnobs {
   bool stall = false;    ///< a connection is slow for a while
   bool large = false;    ///< a path loses what is large for a while, see Obstacle
   bool idle = false;     ///< a path forgets idle connections for a while
+  bool hush = false;     ///< a connection or a path says nothing for a while, and loses nothing
   bool pause = false;
   bool kill_client = false;
   bool restart = false;
@@ -145,6 +147,7 @@ struct Knobs {
   std::uint32_t max_io_size = 4096;
   bool server_extensions = true;
   bool access_notices = true;  ///< the server tells when it thinks otherwise of a path
+  bool races = false;          ///< the server answers late copies
   Duration access_mean{};      ///< how often that happens; zero is never
   Duration open_timeout{};     ///< until the server refuses an OPEN that hangs; 0 = it does not
   unsigned max_sessions = 16;

@@ -21,14 +21,21 @@ class LatencyWatch {
   LatencyWatch(World& world, const Knobs& knobs, NodeId self, NodeId server, std::string who);
 
   void added(unsigned path) { stalled_[path].reset(); }
-  void requested(std::uint32_t permit) { since_.try_emplace(permit, world_.now()); }
-  void answered(std::uint32_t permit) { since_.erase(permit); }
+  void requested(unsigned path, std::uint32_t permit) {
+    since_.try_emplace(permit, Sent{.first = world_.now()}).first->second.path = path;
+  }
+  /// An answer over another path than the newest copy's ends nothing.
+  void answered(unsigned path, std::uint32_t permit) {
+    const auto found = since_.find(permit);
+    if (found != since_.end() && found->second.path == path) since_.erase(found);
+  }
   /// Some permits may be free without an answer: callers have given up, or the session is another.
   void forget() { since_.clear(); }
 
   /// `healthy_since`: of a path that carries everything and is not disturbed. `misses_max`:
-  /// heartbeat intervals that a connection may be silent for.
-  void check(std::optional<Instant> healthy_since, unsigned misses_max) const;
+  /// heartbeat intervals that a connection may be silent for. `races`: requests leave a path that
+  /// is silent before that is given up.
+  void check(std::optional<Instant> healthy_since, unsigned misses_max, bool races) const;
   /// A path is lost because a connection that owed answers carried nothing, and something is in the
   /// way of it. A path that has stalled once is not trusted again soon.
   void stalled(unsigned path, std::optional<Instant> healthy_since);
@@ -39,7 +46,11 @@ class LatencyWatch {
   NodeId self_;
   NodeId server_;
   std::string who_;
-  std::map<std::uint32_t, Instant> since_;  ///< by permit: sent first
+  struct Sent {
+    Instant first;
+    unsigned path = 0;  ///< of the newest copy
+  };
+  std::map<std::uint32_t, Sent> since_;  ///< by permit
   std::array<std::optional<Instant>, rtrs::kMaxPaths> stalled_{};
 };
 

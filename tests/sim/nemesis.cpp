@@ -40,6 +40,7 @@ void Nemesis::strike() {
   if (faults.stale) choices.insert(choices.end(), 2, [this] { send_stale_copy(); });
   if (faults.unread) choices.insert(choices.end(), 3, [this] { cut_unread(); });
   if (faults.stall) choices.push_back([this] { stall(); });
+  if (faults.hush) choices.insert(choices.end(), 4, [this] { hush(); });
   if (faults.pause) choices.push_back([this] { pause(); });
   if (faults.strangers) choices.insert(choices.end(), 4, [this] { server_.knock(); });
   if (faults.restart) choices.push_back([this] { restart(); });
@@ -139,13 +140,37 @@ void Nemesis::stall() {
   wire->stall(world_.rng().delay(1us, longest));
 }
 
+/// Of one direction or both. One of the ends may stand still meanwhile.
+void Nemesis::hush() {
+  const auto wire = pick_wire();
+  if (!wire) return;
+  Rng& rng = world_.rng();
+  const unsigned extent = rng.chance(600) ? 1 : draw_extent(500);
+  const std::uint64_t ways = rng.between(1, 3);
+  const Duration time = rng.delay(50ms, rng.pick<Duration>({300ms, 1s, 3s}));
+  for (const auto& other : network_.wires()) {
+    if (other->over() || (other != wire && !is_hit(*other, *wire, extent))) continue;
+    if ((ways & 1) != 0) other->hush(Side::client, time);
+    if ((ways & 2) != 0) other->hush(Side::server, time);
+  }
+  if (!rng.chance(150)) return;
+  const std::uint64_t chosen = rng.below(clients_.size() + 1);
+  const NodeId node = chosen == 0 ? server_.node() : clients_[chosen - 1]->node();
+  scope_.after(rng.delay(0us, time), [this, node, time] {
+    if (!healed_) pause(node, time);
+  });
+}
+
 void Nemesis::pause() {
   Rng& rng = world_.rng();
   const std::uint64_t chosen = rng.below(clients_.size() + 1);
   const NodeId node = chosen == 0 ? server_.node() : clients_[chosen - 1]->node();
+  pause(node, rng.pick<Duration>({2ms, knobs_.heartbeat_interval, knobs_.heartbeat_limit() * 2}));
+}
+
+void Nemesis::pause(NodeId node, Duration longest) {
   if (world_.paused(node)) return;
-  const Duration longest =
-      rng.pick<Duration>({2ms, knobs_.heartbeat_interval, knobs_.heartbeat_limit() * 2});
+  Rng& rng = world_.rng();
   world_.note("node", node, "stops");
   world_.pause(node);
   scope_.after(rng.delay(1us, longest), [this, node] {

@@ -36,6 +36,8 @@ class Nemesis {
   void silence();
   void mute();
   void stall();
+  void hush();
+  void pause(NodeId node, Duration longest);
   void send_stale_copy();
   void pause();
   void restart();

@@ -67,6 +67,11 @@ void PathWatch::set_distrusted(unsigned index, bool distrusted) {
   path.usable_since = reshuffled_ = world_.now();
 }
 
+void PathWatch::set_silent(unsigned index, std::size_t cid, bool silent) {
+  auto& all = paths_[index].silent;
+  silent ? static_cast<void>(all.insert(cid)) : static_cast<void>(all.erase(cid));
+}
+
 bool PathWatch::of_use(const Path& path) const {
   const bool in_vain = path.requests > 0 && path.answers == 0;
   return !in_vain || world_.now() >= path.joined_at + kSoon;
@@ -83,6 +88,7 @@ void PathWatch::lost(unsigned index) {
   // It did not come in vain: it was there when another one still worked.
   if (good_before_ >= path.joined_at) good_before_ = now;
   path.joined = false;
+  path.silent.clear();
   lost_ = reshuffled_ = now;
 }
 
@@ -93,14 +99,24 @@ void PathWatch::answered(unsigned index) {
 
 // ---- Which of them ------------------------------------------------------------------------------
 
-void PathWatch::requested(unsigned index, std::uint16_t cid) {
+void PathWatch::requested(unsigned index, std::size_t cid, bool bound) {
   ++paths_[index].requests;
-  if (cid != 0) check_choice(index);
+  if (cid != 0 && !bound) check_choice(index, cid);
 }
 
-void PathWatch::check_choice(unsigned chosen) {
+void PathWatch::check_choice(unsigned chosen, std::size_t cid) {
   const Instant now = world_.now();
   const Path& path = paths_[chosen];
+  const bool any_silent =
+      std::ranges::any_of(paths_, [&](const Path& other) { return other.silent.contains(cid); });
+  if (path.silent.contains(cid)) {
+    const bool needs_not = std::ranges::any_of(paths_, [&](const Path& other) {
+      return other.may_carry() && !other.silent.contains(cid);
+    });
+    if (needs_not) world_.violate(who_ + " uses a silent path, although another one answers");
+    return;
+  }
+  if (any_silent) return;  // the others are used, whatever their class
   // Requests in flight on a lost path go on before anybody has looked at the others.
   const bool looked = now > std::max(reshuffled_, world_.awake_since(self_));
   bool best = true;     // of all that are usable

@@ -5,6 +5,7 @@
 #include <array>
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <string>
 
 #include "rdma/core/path.hpp"
@@ -27,10 +28,12 @@ class PathWatch {
   void access_changed(unsigned path, unsigned access, bool accessible);
   void set_leaving(unsigned path, bool leaving);
   void set_distrusted(unsigned path, bool distrusted);
+  /// A connection of it is silent, and requests have left it.
+  void set_silent(unsigned path, std::size_t cid, bool silent);
   void lost(unsigned path);
   void removed(unsigned path) { paths_[path].exists = false; }
-  /// On connection `cid`.
-  void requested(unsigned path, std::uint16_t cid);
+  /// On connection `cid`. `bound`: the request cannot take every path.
+  void requested(unsigned path, std::size_t cid, bool bound);
   void answered(unsigned path);
 
   /// The session says that there has been no path for too long.
@@ -56,6 +59,7 @@ class PathWatch {
     bool accessible = false;
     bool leaving = false;
     bool distrusted = false;
+    std::set<std::size_t> silent;  ///< connections
     Instant joined_at{};
     Instant since{};         ///< joined: so good, or better
     Instant usable_since{};  ///< usable()
@@ -70,7 +74,7 @@ class PathWatch {
   bool extension() const;
   Instant permits_free_since() const;
   bool of_use(const Path& path) const;
-  void check_choice(unsigned chosen);
+  void check_choice(unsigned chosen, std::size_t cid);
   Duration detection() const;
   bool has_no_limit() const {
     return !client_.survives || client_.no_path_timeout == Duration::zero();

@@ -28,7 +28,7 @@ rtrs::ServerSessionOptions make_session_options(const Knobs& knobs, std::uint16_
     options.features = rtrs::wire::kFeatureUserMessages | rtrs::wire::kFeatureExactlyOnce |
                        (knobs.access_notices ? rtrs::wire::kFeatureAccessNotice : 0U) |
                        (knobs.proofs ? rtrs::wire::kFeatureAuthentication : 0U) |
-                       rnbd::wire::kFeatureClaims;
+                       (knobs.races ? rtrs::wire::kFeatureRaces : 0U) | rnbd::wire::kFeatureClaims;
   }
   options.volatile_epoch = face.volatile_epoch;
   options.server_id = face.id;

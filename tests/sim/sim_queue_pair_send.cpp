@@ -189,6 +189,9 @@ void SimQueuePair::depart() {
   Packet packet = std::move(queue_.front());
   queue_.pop_front();
   --flushed_;
+  if (side_ == Side::client && packet.source.size() >= kSector && is_poisoned(packet.source)) {
+    violate("sends from memory whose request has ended");
+  }
   packet.payload.insert(packet.payload.begin(), packet.source.begin(), packet.source.end());
   packet.source = {};
   sent_ = std::max(sent_, packet.ticket);

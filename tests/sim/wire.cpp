@@ -136,6 +136,14 @@ void Wire::stall(Duration time) {
   for (Instant& arrival : last_arrival_) arrival = std::max(arrival, world_.now() + time);
 }
 
+void Wire::hush(Side from, Duration time) {
+  world_.note("wire", session_, "says nothing for a while", cid_, index(from),
+              static_cast<std::uint64_t>(time.count()));
+  Instant& arrival = last_arrival_[index(from)];
+  arrival = std::max(arrival, world_.now() + time);
+  hushed_until_ = std::max(hushed_until_, arrival);
+}
+
 void Wire::set_obstacle(const Obstacle& obstacle) {
   obstacle_ = obstacle;
   touched_ = true;

@@ -101,6 +101,10 @@ class Wire : public std::enable_shared_from_this<Wire> {
   void cut();
   /// Nothing arrives for a while, then everything in order.
   void stall(Duration time);
+  /// The messages of one side arrive after a while from now on, in order, and none is lost.
+  void hush(Side from, Duration time);
+  /// Since when no silence of that kind is in its way, nor was a moment ago.
+  Instant calm_since() const { return hushed_until_ + kMoment; }
   /// Nothing arrives any more; who has sent something finds out after the transport's timeout.
   void silence(Side from);
   /// The client is told that the connection is over. Its messages are under way for a while yet,
@@ -119,12 +123,18 @@ class Wire : public std::enable_shared_from_this<Wire> {
   bool has_stale_copy() const;
   void send_stale_copy();
   /// Messages were lost, or are late.
-  bool disturbed() const { return silent_[0] || silent_[1] || late_until_ != Instant{}; }
+  bool disturbed() const {
+    return silent_[0] || silent_[1] || late_until_ != Instant{} || hushed();
+  }
   /// Some fault has hit it.
   bool touched() const { return touched_ || disturbed(); }
   bool over() const { return over_; }
 
  private:
+  /// Until what has arrived is looked at.
+  static constexpr Duration kMoment = 100ms;
+
+  bool hushed() const { return hushed_until_ != Instant{} && world_.now() <= calm_since(); }
   static std::size_t index(Side side) { return static_cast<std::size_t>(side); }
   void meet_obstacle(Side from, const Packet& packet);
   void deliver(Side from);
@@ -147,6 +157,7 @@ class Wire : public std::enable_shared_from_this<Wire> {
   std::array<bool, 2> breaking_{};
   Obstacle obstacle_;
   Instant last_carried_;
+  Instant hushed_until_{};
   Instant late_until_{};  ///< what comes from the client arrives then
   bool touched_ = false;
   bool prompt_ = false;

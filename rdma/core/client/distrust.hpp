@@ -3,7 +3,11 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <chrono>
+#include <cstddef>
+#include <optional>
+#include <utility>
 
 #include "rdma/core/time.hpp"
 
@@ -42,6 +46,30 @@ class Distrust {
   bool active_ = false;
   Duration length_{};  ///< of the last one
   Instant until_{};
+};
+
+/// Counts how often a path has fallen silent, and came back each time. One that does so again and
+/// again costs its requests a wait each time.
+///
+/// Threads: belongs to one path; pure, the time is an argument.
+class Silences {
+ public:
+  /// True: for the third time within ten seconds.
+  bool begin(Instant now, Instant since) {
+    constexpr Duration kShort = std::chrono::seconds{10};
+    since_ = since;
+    const Instant third = std::exchange(begun_[next_], now);
+    next_ = (next_ + 1) % begun_.size();
+    return third != Instant::min() && now - third <= kShort;
+  }
+  void end() { since_.reset(); }
+  /// When it was heard last; none: it is not silent.
+  std::optional<Instant> since() const { return since_; }
+
+ private:
+  std::optional<Instant> since_;
+  std::array<Instant, 2> begun_{Instant::min(), Instant::min()};  ///< the last ones
+  std::size_t next_ = 0;
 };
 
 }  // namespace rtrs

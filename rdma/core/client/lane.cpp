@@ -30,7 +30,7 @@ void ClientLane::submit(Request& request) {
   const bool held_back = order_.holds_back(request, slots_);
   if (held_back && order_.refusal() != 0) return request.end(*this, order_.refusal());
   const bool held = held_back || follows_scope(request);
-  const bool may_go = open() != 0 && slots_.any_free() && waiting_.empty();
+  const bool may_go = slots_.any_free(ways()) && waiting_.empty();
   if (may_go && !held && within_share(request)) return post(request);
   RTRS_PROBE(rtrs, permit_wait, &request);
   waiting_.push_back(request);
@@ -47,7 +47,7 @@ bool ClientLane::follows_scope(const Request& request) const {
 
 /// A lane that keeps order is not for I/O, and its permits need not be shared.
 bool ClientLane::within_share(const Request& request) const {
-  return order_.kept() || shares_.within_share(request, slots_.free());
+  return order_.kept() || shares_.within_share(request, slots_.free(ways()));
 }
 
 bool ClientLane::holds_back_owner() const {
@@ -93,7 +93,7 @@ void ClientLane::flush() {
 }
 
 void ClientLane::post(Request& request) {
-  const std::uint16_t index = slots_.take();
+  const std::uint16_t index = slots_.take(ways());
   LaneSlot& slot = slots_[index];
   slot.request = &request;
   slot.owner = request.owner();
@@ -110,7 +110,7 @@ void ClientLane::post(Request& request) {
 /// The waiting request that is sent next; null when all must go on waiting.
 Request* ClientLane::next_to_go() const {
   const auto may_go = [this](const Request& request) { return waits_for_permit(request); };
-  return order_.kept() ? waiting_.find(may_go) : shares_.next(slots_.free(), may_go);
+  return order_.kept() ? waiting_.find(may_go) : shares_.next(slots_.free(ways()), may_go);
 }
 
 /// Requests that are refused need neither a permit nor a path for that.
@@ -126,7 +126,7 @@ void ClientLane::refuse_waiting() {
 
 void ClientLane::resume() {
   refuse_waiting();
-  while (slots_.any_free() && open() != 0) {
+  while (slots_.any_free(ways())) {
     Request* request = next_to_go();
     if (request == nullptr) return;
     waiting_.remove(*request);
@@ -142,7 +142,7 @@ void ClientLane::resume() {
 
 Complaint ClientLane::Connection::on_write_with_immediate(std::uint32_t immediate,
                                                           std::uint32_t bytes) {
-  ++received_;
+  on_arrival();
   link_.queue_pair->post_receives(1, receive_bytes());
   switch (wire::type_of(immediate)) {
     case wire::ImmediateType::io_response:
@@ -154,7 +154,7 @@ Complaint ClientLane::Connection::on_write_with_immediate(std::uint32_t immediat
     case wire::ImmediateType::io_request:
       return "a request from a server";
     case wire::ImmediateType::heartbeat_ack:
-      watch_.on_reply();
+      on_reply();
       return nullptr;
     default:
       return nullptr;  // heartbeats are the path's business; unknown kinds are ignored
@@ -163,7 +163,7 @@ Complaint ClientLane::Connection::on_write_with_immediate(std::uint32_t immediat
 
 Complaint ClientLane::Connection::on_message(ConstBytes message,
                                              std::optional<std::uint32_t> immediate) {
-  ++received_;
+  on_arrival();
   link_.queue_pair->post_receives(1, receive_bytes());
   if (!link_.new_rkey || !immediate) return "an unexpected message";
   const auto response = wire::decode_response(*immediate);
@@ -178,6 +178,10 @@ Complaint ClientLane::Connection::on_message(ConstBytes message,
 Complaint ClientLane::complete(Connection& connection, std::uint32_t buffer_id, int error,
                                std::uint32_t bytes) {
   const std::uint32_t index = buffer_id - first_slot_;  // wraps to a large number when too small
+  if (index < slots_.count() && is_late(connection, index)) {
+    take_late(connection, static_cast<std::uint16_t>(index));
+    return nullptr;
+  }
   if (index >= slots_.count() || !slots_[index].is_on(connection.path_)) {
     return "a reply for a permit that is not in use";
   }
@@ -202,6 +206,7 @@ Complaint ClientLane::complete(Connection& connection, std::uint32_t buffer_id, 
   connection.answered_ = true;
   free_slot(static_cast<std::uint16_t>(index));
   if (request != nullptr) request->end(*this, error);
+  if (moving_ != 0) move_on();
   resume();
   return nullptr;
 }

@@ -14,6 +14,7 @@
 #include "rdma/core/client/operation.hpp"
 #include "rdma/core/client/path_choice.hpp"
 #include "rdma/core/client/permit_shares.hpp"
+#include "rdma/core/client/race.hpp"
 #include "rdma/core/client/request.hpp"
 #include "rdma/core/client/waiting_requests.hpp"
 #include "rdma/core/path.hpp"
@@ -50,6 +51,7 @@ class ClientLane final {
     bool new_rkey = false;                 ///< every reply brings a new key for its chunk
     bool data_rides_with_reply = false;    ///< the data of a read comes with its immediate
     bool exactly_once = false;             ///< the same for all paths of a session
+    bool races = false;                    ///< copies may be under way on several paths
     bool accessible = true;                ///< as in ClientLane::allow()
   };
 
@@ -66,6 +68,8 @@ class ClientLane final {
     unsigned silence() const { return watch_.silence(); }
     /// Silent for at least an interval after a keepalive reply was asked for.
     bool mute() const { return watch_.mute(); }
+    /// The answer to a question of the race has come, and its time is not noted yet.
+    bool has_answered() const { return race_answered_; }
 
     [[nodiscard]] Complaint on_write_with_immediate(std::uint32_t immediate,
                                                     std::uint32_t bytes) override;
@@ -75,7 +79,11 @@ class ClientLane final {
    private:
     friend class ClientLane;
 
+    void on_arrival();
     void ask();  ///< for a keepalive reply
+    void ask_in_race(Instant now);
+    void send_question();
+    void on_reply();
     std::uint32_t receive_bytes() const { return link_.new_rkey ? sizeof(wire::RkeyMessage) : 0; }
 
     ClientLane* lane_ = nullptr;
@@ -85,6 +93,10 @@ class ClientLane final {
     std::uint64_t received_ = 0;
     std::uint64_t sent_ = 0;
     KeepaliveWatch watch_;
+    Race race_;
+    unsigned questions_ = 0;  ///< without an answer; answers come in order
+    unsigned race_turn_ = 0;  ///< which of these is the race's; 0 = none
+    bool race_answered_ = false;
   };
 
   /// Slots [first_slot, first_slot + slot_count) of the session belong to this lane.
@@ -124,6 +136,17 @@ class ClientLane final {
   /// Ends overdue() requests with `error`. Returns the mute paths that had some of them in flight:
   /// they are of no use to other requests either.
   PathMask fail_overdue(Instant limit, int error);
+  /// Some connection has been silent for so long that the next race() may judge it. All
+  /// arrivals must be received before that.
+  bool quiet(Instant now) const;
+  /// Notes when the answer to a question has come, if one has.
+  void note_answer(unsigned path, Instant now);
+  /// Looks at the race of the lane's connections; to be called each 50 ms while anything is in
+  /// flight. The requests of a connection that is silent, while another one answers, are sent again
+  /// over another path. The silent one stays, and takes no new requests before something comes.
+  Raced race(Instant now);
+  /// Nothing is in flight on any path.
+  bool at_rest() const;
   /// The process itself stood still for `pause`, and received nothing: overdue() does not count it.
   void note_pause(Duration pause);
   /// Lends a permit for messages over `path` before that is attached (recovery). Returns its number
@@ -190,6 +213,10 @@ class ClientLane final {
  private:
   /// The paths that new requests may take.
   unsigned open() const { return choice_.open(order_.kept()); }
+  /// The open paths that a request takes now: silent ones only if there are no others.
+  unsigned ways() const { return choice_.ways(order_.kept()); }
+  bool is_late(const Connection& connection, std::uint32_t index) const;
+  void take_late(Connection& connection, std::uint16_t index);
   bool follows_scope(const Request& request) const;
   bool within_share(const Request& request) const;
   bool waits_for_permit(const Request& request) const;
@@ -199,6 +226,11 @@ class ClientLane final {
   void transmit(std::uint16_t index);
   void paths_changed();
   void resend_stranded();
+  void ask_witnesses(Instant now);
+  void judge(Instant now, Raced& raced);
+  bool is_beaten(unsigned path, Instant now, Raced& raced) const;
+  void move_on();
+  void move_from(unsigned path);
   bool overdue(const LaneSlot& slot, Instant limit) const;
   Request* overdue_waiting(Instant limit) const;
   void withdraw(const Request& request);
@@ -214,7 +246,9 @@ class ClientLane final {
   LaneOrder order_;
   std::uint64_t posted_ = 0;       ///< requests so far
   std::uint32_t max_io_size_ = 0;  ///< bytes; of all paths the least; 0 = not known yet
-  int down_error_ = 0;             ///< errno for submit() while no path is open; 0 = wait
+  unsigned moved_ = 0;             ///< requests that have left a silent path since the last look
+  PathMask moving_ = 0;  ///< silent paths that were beaten by one that answers, at the last look
+  int down_error_ = 0;   ///< errno for submit() while no path is open; 0 = wait
   LaneSlots slots_;
   PermitShares shares_;
   WaitingRequests waiting_{shares_};

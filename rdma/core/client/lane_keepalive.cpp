@@ -44,7 +44,19 @@ bool ClientLane::probe(unsigned path, unsigned misses_max, Instant now) {
 
 void ClientLane::Connection::ask() {
   watch_.on_asked();
+  send_question();
+}
+
+void ClientLane::Connection::send_question() {
+  ++questions_;
   link_.queue_pair->write_with_immediate({}, {}, {}, wire::kHeartbeat);
+}
+
+/// Answers come in the order of the questions.
+void ClientLane::Connection::on_reply() {
+  if (questions_ > 0) --questions_;
+  if (race_turn_ == 0 || --race_turn_ > 0) return watch_.on_reply();
+  race_answered_ = true;
 }
 
 /// Nothing else keeps it from being sent.

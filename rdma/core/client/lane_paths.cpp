@@ -41,8 +41,9 @@ class Trailer {
 /// Sends the request of a slot, for the first time or again. A slot without a request was cancelled
 /// by its caller: only its end is asked for.
 void ClientLane::transmit(std::uint16_t index) {
-  const unsigned path = choice_.choose(open(), /*stay=*/order_.kept() && slots_.in_use() > 1);
   LaneSlot& slot = slots_[index];
+  const unsigned ways_to_go = ways() & ~unsigned{slots_.owes(index)};
+  const unsigned path = choice_.choose(ways_to_go, order_.kept() && slots_.in_use() > 1);
   Connection& connection = connections_[path];
   const Link& link = connection.link_;
   QueuePair& queue_pair = *link.queue_pair;
@@ -103,7 +104,9 @@ void ClientLane::attach(unsigned path, const Link& link) {
   Connection& connection = connections_[path];
   connection.link_ = link;
   connection.watch_.restart();
-  connection.answered_ = false;
+  connection.race_.restart(connection.received_);
+  connection.questions_ = connection.race_turn_ = 0;
+  connection.race_answered_ = connection.answered_ = false;
   choice_.attach(path, link.accessible);
   order_.set_peer(link.exactly_once ? Peer::own : Peer::kernel);
   const bool smaller = max_io_size_ == 0 || link.max_io_size < max_io_size_;
@@ -124,6 +127,8 @@ void ClientLane::detach(unsigned path, Instant now) {
   if (!attached(path)) return;
   choice_.detach(path);
   connections_[path].link_ = Link{};
+  slots_.forgive(path);
+  moving_ = static_cast<PathMask>(moving_ & ~(1U << path));
   for (unsigned i = slots_.count(); i > 0; --i) {
     LaneSlot& slot = slots_[i - 1];
     if (!slot.is_on(path)) continue;
@@ -151,7 +156,7 @@ void ClientLane::resend_stranded() {
     if (slot.state != SlotState::retry) continue;
     if (order_.foresee(slot, SlotEvent::swept).next == SlotState::free) {
       free_slot(i);
-    } else if (open() != 0) {
+    } else if ((ways() & ~unsigned{slots_.owes(i)}) != 0) {
       again.push_back(i);
     }
   }
@@ -239,7 +244,9 @@ void ClientLane::shut_down(int error) {
   for (unsigned path = 0; path < kMaxPaths; ++path) {
     choice_.detach(path);
     connections_[path].link_ = Link{};
+    slots_.forgive(path);
   }
+  moving_ = 0;
   down_error_ = error;
   for (std::uint16_t i = 0; i < slots_.count(); ++i) {
     Request* request = slots_[i].request;

@@ -9,6 +9,7 @@
 #include "rdma/core/client/delivery_wait.hpp"
 #include "rdma/core/client/request.hpp"
 #include "rdma/core/client/slot.hpp"
+#include "rdma/core/path.hpp"
 #include "rdma/core/unresolved.hpp"
 
 namespace rtrs {
@@ -35,6 +36,11 @@ struct LaneSlot {
   std::shared_ptr<Unresolved> scope;  ///< counts it until it is free; null: it does not
   Holds holds;
 
+  /// The data of its request.
+  std::size_t bytes() const {
+    if (request == nullptr) return 0;
+    return is_write() ? request->write_data.size() : request->read_data.size();
+  }
   bool is_write() const { return direction == Direction::write; }
   bool is_stranded() const { return state == SlotState::retry || state == SlotState::quarantined; }
   bool is_on(unsigned which) const { return state == SlotState::in_flight && path == which; }
@@ -52,35 +58,57 @@ struct LaneSlot {
 
 /// All slots of a lane; the free ones are a stack, so that a warm one is taken first.
 ///
-/// Invariant: a slot is on the stack exactly while its state is `free`.
+/// A slot owes the paths that have a copy of a request of it without an answer, while the request
+/// has left them. It goes over none of these. A free one that owes is taken only when there is no
+/// other.
+///
+/// Invariant: a slot whose state is `free` is on the stack if it owes nothing, else among those
+///            that owe; others are on neither.
 /// Threads:   the holder of the lane.
 class LaneSlots {
  public:
   explicit LaneSlots(std::uint16_t count);
 
   std::uint16_t count() const { return static_cast<std::uint16_t>(slots_.size()); }
-  unsigned in_use() const { return static_cast<unsigned>(slots_.size() - free_.size()); }
-  std::size_t free() const { return free_.size(); }
-  bool any_free() const { return !free_.empty(); }
+  unsigned in_use() const {
+    return static_cast<unsigned>(slots_.size() - free_.size() - owing_.size());
+  }
+  /// The number of free ones that may go over one of `ways`.
+  std::size_t free(unsigned ways) const;
+  bool any_free(unsigned ways) const {
+    return ways != 0 && (!free_.empty() || (!owing_.empty() && free(ways) > 0));
+  }
   LaneSlot& operator[](std::size_t index) { return slots_[index]; }
   auto begin() { return slots_.begin(); }
   auto end() { return slots_.end(); }
   auto begin() const { return slots_.begin(); }
   auto end() const { return slots_.end(); }
 
-  /// One must be free. Its caller gives it another state.
-  std::uint16_t take() {
-    const std::uint16_t index = free_.back();
-    free_.pop_back();
-    return index;
-  }
+  /// One that may go over one of `ways` must be free. Its caller gives it another state.
+  std::uint16_t take(unsigned ways);
   void give_back(std::uint16_t index) {
     LaneSlot& slot = slots_[index];
     const std::uint32_t generation = slot.generation;
     slot = LaneSlot{};
     slot.generation = generation;
-    free_.push_back(index);
+    (owes_[index] == 0 ? free_ : owing_).push_back(index);
   }
+
+  // Copies that requests have left behind
+  /// The request of the slot leaves this path, and its copy has no answer yet.
+  void owe(std::uint16_t index, unsigned path) {
+    owes_[index] = static_cast<PathMask>(owes_[index] | 1U << path);
+  }
+  PathMask owes(std::size_t index) const { return owes_[index]; }
+  /// The copy on this path was answered. False: there was none.
+  bool settle(std::uint16_t index, unsigned path);
+  /// No answer comes over this path any more.
+  void forgive(unsigned path);
+  /// Free ones that owe.
+  unsigned owing() const { return static_cast<unsigned>(owing_.size()); }
+  /// The data of the requests that have left some path and are in flight on another one.
+  std::size_t bytes_moved() const;
+
   /// A free one is used for other messages than requests.
   void lend(std::uint16_t index) { std::erase(free_, index); }
 
@@ -100,7 +128,9 @@ class LaneSlots {
 
  private:
   std::vector<LaneSlot> slots_;
-  std::vector<std::uint16_t> free_;  ///< indexes into slots_
+  std::vector<PathMask> owes_;        ///< by slot
+  std::vector<std::uint16_t> free_;   ///< indexes into slots_; of those that owe nothing
+  std::vector<std::uint16_t> owing_;  ///< likewise, of those that do
 };
 
 }  // namespace rtrs

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "rdma/core/client/machine.hpp"
 
+#include <algorithm>
 #include <cerrno>
 #include <utility>
 
@@ -58,6 +59,8 @@ void ClientMachine::handle(const ClientEvent& event, Instant now) {
       return lose(event.path, event.cause, event.traffic, now);
     case Kind::access:
       return change_access(event.path, now);
+    case Kind::raced:
+      return raced(event.raced, now);
     case Kind::overdue:
       return give_up_mute(event.paths, now);
     case Kind::released:
@@ -113,6 +116,29 @@ void ClientMachine::heartbeat(unsigned path, bool lanes_live, Instant now) {
   }
   act(Act::fail_overdue);
   check_leaving(path);
+}
+
+/// Several lanes may find the same path silent. It answers again when it does on all of them.
+void ClientMachine::raced(const Raced& raced, Instant now) {
+  for (unsigned i = 0; i < session_.path_count(); ++i) {
+    const SessionPath& path = session_.at(i);
+    const bool silent = (raced.silent >> i & 1) != 0;
+    const auto since = path.silences.since();
+    if (path.state != PathState::connected || silent == since.has_value()) continue;
+    if (!silent) {
+      session_.answers_again(i);
+      notify({.kind = Notice::Kind::path_answers, .path = i, .time = now - *since});
+      continue;
+    }
+    const bool again = session_.fell_silent(i, std::min(raced.since, now), now);
+    notify({.kind = Notice::Kind::path_silent,
+            .path = i,
+            .paths = raced.answers,
+            .count = raced.moved,
+            .time = now - std::min(raced.since, now)});
+    if (again) notify({.kind = Notice::Kind::path_unsteady, .path = i});
+  }
+  apply_use(now);
 }
 
 void ClientMachine::give_up_mute(PathMask paths, Instant now) {

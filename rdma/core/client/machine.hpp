@@ -22,6 +22,7 @@ struct ClientEvent {
     ready,        ///< `path` has exchanged the infos
     lost,         ///< `path` has ended, by `cause`; `traffic`
     access,       ///< the server has changed the access state of `path`
+    raced,        ///< the lanes' races have found silent paths or moved requests: `raced`
     overdue,      ///< requests were overdue and failed; `paths` had some of them and are mute
     released,     ///< no lane is bound to `path`
     no_permit,    ///< no permit is left for the recovery of the session over `path`
@@ -45,6 +46,7 @@ struct ClientEvent {
   Cause cause = {};
   Traffic traffic = {};
   PathMask paths = 0;
+  Raced raced = {};
   bool lanes_live = true;  ///< no lane has found its connection dead
 };
 
@@ -138,6 +140,7 @@ class ClientMachine {
   void report_end(unsigned path, bool was_connected, const Cause& cause);
   void heartbeat(unsigned path, bool lanes_live, Instant now);
   void change_access(unsigned path, Instant now);
+  void raced(const Raced& raced, Instant now);
   void give_up_mute(PathMask paths, Instant now);
   void disconnect(unsigned path, Instant now);
   void remove(unsigned path, Instant now);

@@ -67,6 +67,9 @@ struct Notice {
     path_closed,      ///< `cause`; by command
     path_removed,     ///< by command, and nothing depends on it any more
     path_distrusted,  ///< it carries some connections only
+    path_silent,      ///< for `time`; `count` requests go over `paths`, too
+    path_answers,     ///< again, after `time`
+    path_unsteady,    ///< it has fallen silent again and again
     path_elsewhere,   ///< it leads to another server, while the session's lives
     path_left,        ///< it still has a session that this client has left
     path_better,      ///< the server gives it `access`
@@ -92,6 +95,7 @@ struct Notice {
   wire::PathAccess access = wire::PathAccess::optimized;
   wire::AcceptParameters limits = {};
   std::size_t count = 0;
+  Duration time{};
 };
 
 /// A condition that is reported once when it has lasted for a while.

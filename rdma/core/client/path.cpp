@@ -131,6 +131,7 @@ ClientLane::Link ClientPath::link(QueuePair& queue_pair, std::size_t first, std:
   link.max_io_size = accepted_.max_io_size;
   link.new_rkey = accepted_.new_rkey;
   link.exactly_once = exactly_once();
+  link.races = link.exactly_once && (accepted_.extension.features & wire::kFeatureRaces) != 0;
   link.accessible = accessible();
   link.data_rides_with_reply =
       !accepted_.new_rkey &&

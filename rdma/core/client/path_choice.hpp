@@ -24,7 +24,14 @@ class PathChoice {
   void detach(unsigned path) {
     attached_ = static_cast<PathMask>(attached_ & ~(1U << path));
     loads_[path].in_flight = 0;
+    suspect(path, false);
   }
+  /// The lane's connection there is silent (Race). It takes requests only where all are.
+  void suspect(unsigned path, bool silent) {
+    const unsigned others = suspects_ & ~(1U << path);
+    suspects_ = static_cast<PathMask>(others | static_cast<unsigned>(silent) << path);
+  }
+  PathMask suspects() const { return suspects_; }
   /// The server lets an attached path carry new requests, or lets it not.
   void allow(unsigned path, bool accessible) {
     const unsigned others = forbidden_ & ~(1U << path);
@@ -44,6 +51,12 @@ class PathChoice {
   unsigned open(bool keeps_order) const {
     const unsigned allowed = attached_ & ~forbidden_;
     return allowed == 0 && keeps_order ? attached_ : allowed;
+  }
+  /// Likewise, without those that are silent if others are there, whatever their class.
+  unsigned ways(bool keeps_order) const {
+    const unsigned all = open(keeps_order);
+    const unsigned trusted = all & ~unsigned{suspects_};
+    return trusted != 0 ? trusted : all;
   }
   /// One of `open`, which must not be empty. `stay`: the one that was chosen last, if it is there.
   unsigned choose(unsigned open, bool stay) {
@@ -67,6 +80,7 @@ class PathChoice {
   std::array<Load, kMaxPaths> loads_;
   PathMask attached_ = 0;
   PathMask forbidden_ = 0;  ///< of those that are attached
+  PathMask suspects_ = 0;   ///< likewise
   PathMask in_use_ = 0xFF;
   PathPolicy policy_ = PathPolicy::min_inflight;
   unsigned turn_ = 0;  ///< the path that was chosen last

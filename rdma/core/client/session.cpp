@@ -224,6 +224,13 @@ void ClientSession::lost(unsigned index, Instant now, const Cause& why, bool in_
   path.trouble = why;
 }
 
+bool ClientSession::fell_silent(unsigned index, Instant since, Instant now) {
+  SessionPath& path = paths_[index];
+  if (!path.silences.begin(now, since) || path.distrust.active()) return false;
+  path.distrust.begin(now);
+  return true;
+}
+
 /// Some other path takes requests.
 bool ClientSession::trusted_without(unsigned index) const {
   for (unsigned i = 0; i < path_count(); ++i) {

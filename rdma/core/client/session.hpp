@@ -97,6 +97,11 @@ class ClientSession {
   /// cause that. Such a path can be connected again at once, and fails at once when it is used.
   /// Each time, the distrust lasts twice as long. To be followed by lost().
   void distrust(unsigned path, Instant now) { paths_[path].distrust.begin(now); }
+  /// A connection of the path is silent, and said something last at `since`. True: this happens
+  /// again and again, so that the path is distrusted from now on.
+  bool fell_silent(unsigned path, Instant since, Instant now);
+  /// Something has come from all that were silent.
+  void answers_again(unsigned path) { paths_[path].silences.end(); }
   /// True: a connection of the path was dead while others lived. `silence`: heartbeat intervals
   /// since the last arrival on the most silent of the connections with answers due.
   bool lives_in_part(unsigned path, unsigned silence) const;

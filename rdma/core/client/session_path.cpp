@@ -24,6 +24,7 @@ ClientPath& SessionPath::begin(ClientPathOptions common) {
 void SessionPath::connected(Instant now) {
   RTRS_ENSURE(state == PathState::connecting);
   state = PathState::connected;
+  silences.end();
   since = up_since = now;
   access = core->access();
   ++connects;
@@ -42,6 +43,7 @@ bool SessionPath::generation_ended(Instant now, bool in_vain, Duration pause) {
   constexpr Duration kRestart = std::chrono::seconds{10};
   // A server that ends a path with its first answer, every time, is not asked again at once.
   if (now >= up_since + pause) failures = 0;
+  silences.end();
   back_soon_until = now >= up_since + kSoon ? now + kRestart : Instant{};
   const bool was_of_use = !in_vain || now >= up_since + kSoon;
   if (was_of_use) lost_before.reset();

@@ -63,6 +63,7 @@ struct SessionPath {
   Cause trouble{};
   ProbePatience patience{};
   Distrust distrust{};
+  Silences silences{};
 
   bool exists() const { return standing != Standing::free; }
   bool leaving() const { return standing == Standing::leaves; }

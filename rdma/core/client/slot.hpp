@@ -9,7 +9,7 @@ namespace rtrs {
 enum class SlotState : std::uint8_t {
   free,
   in_flight,    ///< on a path
-  retry,        ///< its path was lost, and any path may carry it again
+  retry,        ///< its path was lost or is silent, and any other path may carry it again
   quarantined,  ///< its path was lost, and a copy may still arrive until that path is back
 };
 
@@ -17,6 +17,7 @@ enum class SlotEvent : std::uint8_t {
   submitted,  ///< a request takes the permit
   answered,
   path_lost,    ///< its connection is quiet: nothing is received from there any more
+  beaten,       ///< its connection is silent, and another one has answered meanwhile
   path_back,    ///< the server has ended all that came over the path before
   swept,        ///< lost requests are sent again, as far as paths may carry them
   caller_left,  ///< it was cancelled

@@ -21,8 +21,8 @@ struct Case {
 template <class Rule>
 constexpr bool always(Rule rule) {
   for (const auto state : {free, in_flight, retry, quarantined}) {
-    for (const auto event :
-         {submitted, answered, path_lost, path_back, swept, caller_left, failed, recovered, lent}) {
+    for (const auto event : {submitted, answered, path_lost, beaten, path_back, swept, caller_left,
+                             failed, recovered, lent}) {
       for (const auto direction : {read, write}) {
         for (const auto caller : {waiting, gone}) {
           for (const auto peer : {Peer::own, Peer::kernel}) {
@@ -52,6 +52,7 @@ static_assert(always([](const Case& c) {
 static_assert([] {
   for (const auto caller : {waiting, gone}) {
     if (!has(in_flight, answered, caller) || !has(in_flight, path_lost, caller)) return false;
+    if (!has(in_flight, beaten, caller)) return false;
     if (!has(quarantined, path_back, caller) || !has(retry, swept, caller)) return false;
     for (const auto state : {retry, quarantined}) {
       if (!has(state, recovered, caller) || !has(state, lent, caller)) return false;
@@ -70,6 +71,11 @@ static_assert(always([](const Case& c) {
   if (c.event == path_lost) return c.step.next == quarantined;
   if (c.state != quarantined) return true;
   return c.step.next == (c.event == path_back ? retry : quarantined);
+}));
+
+/// A request that has left a silent path is there still, and Linux's server must not see a copy.
+static_assert(always([](const Case& c) {
+  return c.event != beaten || (c.peer == Peer::own && c.step.next == retry);
 }));
 
 /// An own server is asked for the end of a write whose caller has left. The permit is free when

@@ -18,6 +18,7 @@ struct SlotRow {
   std::optional<Caller> caller;
   SlotStep own;
   SlotStep kernel;
+  bool own_only = false;  ///< it cannot happen to a slot of Linux's server
 };
 
 namespace slot_table {
@@ -40,6 +41,7 @@ inline constexpr SlotRow kRows[] = {
     {path_lost, in_flight, write, any, {retry}, {quarantined, {}, opens_if_close}},
     {path_lost, in_flight, read, waiting, {retry}, {quarantined, requeue}},
     {path_lost, in_flight, read, gone, {retry}, {quarantined}},
+    {beaten, in_flight, any, any, {retry}, {}, /*own_only=*/true},
     {path_back, quarantined, any, any, {retry}, {retry}},
 
     {swept, retry, any, waiting, {in_flight, send}, {in_flight, send}},
@@ -83,7 +85,8 @@ constexpr std::optional<SlotStep> next_step(SlotState state, SlotEvent event, Di
                                             Caller caller, Peer peer) {
   for (const SlotRow& row : slot_table::kRows) {
     if (!slot_table::covers(row, event, state, direction, caller)) continue;
-    return peer == Peer::own ? row.own : row.kernel;
+    if (peer == Peer::own) return row.own;
+    return row.own_only ? std::nullopt : std::optional{row.kernel};
   }
   return std::nullopt;
 }

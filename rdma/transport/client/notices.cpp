@@ -59,6 +59,14 @@ constexpr Line kLines[] = {
     {Notice::Kind::path_distrusted, Voice::warning, "path_distrusted",
      "{session}: path to {name} carries some connections only: it is not used for a while if "
      "another path works"},
+    {Notice::Kind::path_silent, Voice::trouble, "path_silent",
+     "{session}: path to {name} is silent for {time} s, {paths} answers: {count} requests go over "
+     "{paths}, too"},
+    {Notice::Kind::path_answers, Voice::trouble, "path_answers",
+     "{session}: path to {name} answers again after {time} s"},
+    {Notice::Kind::path_unsteady, Voice::warning, "path_unsteady",
+     "{session}: path to {name} has fallen silent three times within 10 s: it is not used for a "
+     "while if another path works"},
     {Notice::Kind::path_elsewhere, Voice::warning, "path_elsewhere",
      "{session}: path to {name} leads to another server, perhaps a clone, for the session's own "
      "answers: the session will not go on there, even if its other paths are lost; to trust that "
@@ -166,6 +174,12 @@ std::string seconds(Duration duration) {
   std::ostringstream text;
   text << std::chrono::duration<double>{duration}.count();
   return text.str();
+}
+
+/// "0.3", of seconds.
+std::string tenths(Duration duration) {
+  const auto count = std::chrono::round<std::chrono::milliseconds>(duration).count() / 100;
+  return std::to_string(count / 10) + "." + std::to_string(count % 10);
 }
 
 /// The text with each {word} replaced by its value.
@@ -313,6 +327,7 @@ void ClientNotices::report(const Notice& notice, Instant now) {
     if (word == "paths") return names_of(notice.paths);
     if (word == "waiting") return waiting_paths(notice.paths);
     if (word == "trust") return options_.words->trust_path;
+    if (word == "time") return tenths(notice.time);
     if (word == "timeout") return seconds(options_.connect_timeout);
     if (word == "depth") return std::to_string(notice.limits.queue_depth);
     if (word == "bytes") return std::to_string(notice.limits.max_io_size);

@@ -82,6 +82,9 @@ class VerbsQueuePair final : public Connection {
   }
   void withdraw(std::uint32_t window) override { windows_.withdraw(window); }
   void abandon(std::uint32_t window) override;
+  bool works_in_place(std::uint32_t window) const override {
+    return windows_.works_in_place(window);
+  }
   void revoke(std::uint32_t window) override;
   ConstBytes stage(std::uint32_t window, ConstBytes data) override {
     return windows_.stage(window, data);

@@ -25,8 +25,9 @@ struct Bench {
                        .chunks = chunks[path],
                        .queue_depth = 2,
                        .chunk_size = 8192,
-                       .max_io_size = 4096,
-                       .exactly_once = exactly_once});
+                       .max_io_size = max_io_size,
+                       .exactly_once = exactly_once,
+                       .races = races});
   }
   Complaint reply(unsigned path, std::uint32_t buffer, int error = 0, std::uint32_t bytes = 0) {
     return lane.connection(path).on_write_with_immediate(
@@ -43,6 +44,8 @@ struct Bench {
   }
 
   bool exactly_once;
+  bool races = false;
+  std::uint32_t max_io_size = 4096;
   FakeQueuePair queue_pairs[3];
   std::vector<wire::ChunkAddress> chunks[3];
   ClientLane lane;

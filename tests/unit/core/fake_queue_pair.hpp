@@ -30,6 +30,7 @@ class FakeQueuePair final : public QueuePair {
   int detours_ended = 0;
   bool anywhere = false;  ///< what sends_from_anywhere() answers
   bool landed = true;     ///< what collect() answers
+  bool in_place = false;  ///< what works_in_place() answers
 
   Ticket write_with_immediate(RemoteMemory to, ConstBytes data, ConstBytes header,
                               std::uint32_t immediate) override {
@@ -57,6 +58,7 @@ class FakeQueuePair final : public QueuePair {
     ++revocations[window];
   }
   bool collect(std::uint32_t, std::uint32_t) override { return landed; }
+  bool works_in_place(std::uint32_t) const override { return in_place; }
   void withdraw(std::uint32_t window) override { exposed.erase(window); }
   void flush() override {}
   Ticket sent() const override { return std::min(sent_up_to, Ticket{posts.size()}); }

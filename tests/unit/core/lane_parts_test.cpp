@@ -241,7 +241,7 @@ TEST_CASE("no request is looked at whose turn has not come, however many wait") 
 
 TEST_CASE("a permit that comes back keeps its generation and nothing else") {
   LaneSlots slots{2};
-  const auto index = slots.take();
+  const auto index = slots.take(1);
   LaneSlot& slot = slots[index];
   slot.state = SlotState::in_flight;
   slot.path = 3;
@@ -252,7 +252,7 @@ TEST_CASE("a permit that comes back keeps its generation and nothing else") {
   CHECK_FALSE(slots.bound_to(3));
   CHECK(slots.in_use() == 0);
   CHECK(slots[index].generation == 7);
-  CHECK(slots.take() == index);  // the warm one first
+  CHECK(slots.take(1) == index);  // the warm one first
 }
 
 }  // namespace

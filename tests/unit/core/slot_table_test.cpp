@@ -17,8 +17,9 @@ std::string name_of(SlotState state) {
 }
 
 std::string name_of(SlotEvent event) {
-  constexpr const char* kNames[] = {"submitted",   "answered", "path_lost", "path_back", "swept",
-                                    "caller_left", "failed",   "recovered", "lent"};
+  constexpr const char* kNames[] = {"submitted", "answered", "path_lost",   "beaten",
+                                    "path_back", "swept",    "caller_left", "failed",
+                                    "recovered", "lent"};
   return kNames[static_cast<std::size_t>(event)];
 }
 
@@ -36,7 +37,8 @@ std::string line_of(const SlotRow& row) {
   if (row.direction) direction = *row.direction == Direction::read ? "read" : "write";
   if (row.caller) caller = *row.caller == Caller::waiting ? "waiting" : "gone";
   return "| " + name_of(row.event) + " | " + name_of(row.state) + " | " + direction + " | " +
-         caller + " | " + text_of(row.own) + " | " + text_of(row.kernel) + " |\n";
+         caller + " | " + text_of(row.own) + " | " +
+         (row.own_only ? "cannot happen" : text_of(row.kernel)) + " |\n";
 }
 
 }  // namespace
@@ -61,6 +63,7 @@ TEST_CASE("what cannot happen to a slot has no row") {
   CHECK_FALSE(step(in_flight, SlotEvent::lent));
   CHECK_FALSE(step(quarantined, SlotEvent::swept));
   CHECK_FALSE(step(quarantined, SlotEvent::answered));
+  CHECK_FALSE(step(retry, SlotEvent::beaten));
 }
 
 }  // namespace rtrs::slot_table_test

@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The race of a lane's connections: requests leave one that is silent for one that answers.
+// Source: docs/protocol.md, races.
+#include <algorithm>
+#include <utility>
+
+#include "rdma/core/client/lane.hpp"
+#include "rdma/wire/immediate.hpp"
+
+namespace rtrs {
+namespace {
+
+/// The data that are sent again at a time. A path that has to carry those of another one must not
+/// be taken for a silent one itself.
+constexpr std::size_t kMovedAtOnce = std::size_t{4} << 20;  // bytes
+
+constexpr bool has(unsigned paths, unsigned path) { return (paths >> path & 1) != 0; }
+
+}  // namespace
+
+bool ClientLane::quiet(Instant now) const {
+  return std::ranges::any_of(connections_, [&](const Connection& connection) {
+    return connection.link_.races && connection.race_.quiet(now, connection.received_);
+  });
+}
+
+bool ClientLane::at_rest() const {
+  return std::ranges::all_of(connections_, [&](const Connection& connection) {
+    const bool due = in_flight(connection.path_) > 0 || !connection.race_.is_calm();
+    return !connection.link_.races || !due;
+  });
+}
+
+void ClientLane::Connection::ask_in_race(Instant now) {
+  race_.on_asked(now);
+  send_question();
+  race_turn_ = questions_;
+}
+
+void ClientLane::note_answer(unsigned path, Instant now) {
+  Connection& connection = connections_[path];
+  if (std::exchange(connection.race_answered_, false)) connection.race_.on_answered(now);
+}
+
+Raced ClientLane::race(Instant now) {
+  Raced raced;
+  for (Connection& connection : connections_) {
+    if (!connection.link_.races) continue;
+    note_answer(connection.path_, now);
+    connection.race_.look(now, connection.received_, in_flight(connection.path_) > 0);
+    choice_.suspect(connection.path_, connection.race_.silent());
+  }
+  ask_witnesses(now);
+  judge(now, raced);
+  for (const Connection& connection : connections_) {
+    const bool silent = connection.link_.races && connection.race_.silent();
+    raced.silent = static_cast<PathMask>(raced.silent | unsigned{silent} << connection.path_);
+  }
+  if (moving_ != 0) move_on();
+  raced.moved = std::exchange(moved_, 0);
+  if (raced.moved > 0) resume();
+  return raced;
+}
+
+/// Asks those that are quiet, and of the others those that could testify against one of them.
+void ClientLane::ask_witnesses(Instant now) {
+  unsigned quiet = 0;
+  for (Connection& connection : connections_) {
+    if (!connection.link_.races || !connection.race_.quiet(now, connection.received_)) continue;
+    quiet |= 1U << connection.path_;
+    if (connection.race_.is_calm()) connection.ask_in_race(now);
+  }
+  for (Connection& witness : connections_) {
+    if (quiet == 0 || !has(open(), witness.path_) || !witness.link_.races) continue;
+    const bool wanted = std::ranges::any_of(connections_, [&](const Connection& other) {
+      return &other != &witness && has(quiet, other.path_) &&
+             !witness.race_.has_answered_since(other.race_);
+    });
+    if (wanted && witness.race_.is_calm()) witness.ask_in_race(now);
+  }
+}
+
+/// All are judged before any request moves, so that none goes over another silent path.
+void ClientLane::judge(Instant now, Raced& raced) {
+  moving_ = 0;
+  for (Connection& connection : connections_) {
+    Race& race = connection.race_;
+    if (!connection.link_.races || race.is_calm() || !race.quiet(now, connection.received_))
+      continue;
+    if (!is_beaten(connection.path_, now, raced)) continue;
+    if (!race.silent()) race.on_beaten();
+    choice_.suspect(connection.path_, true);
+    raced.since = std::min(raced.since, race.heard_at());
+    moving_ = static_cast<PathMask>(moving_ | 1U << connection.path_);
+  }
+}
+
+bool ClientLane::is_beaten(unsigned path, Instant now, Raced& raced) const {
+  bool beaten = false;
+  for (const Connection& witness : connections_) {
+    if (witness.path_ == path || !has(open(), witness.path_) || !witness.link_.races) continue;
+    if (witness.race_.silent() || !witness.race_.beats(connections_[path].race_, now)) continue;
+    raced.answers = static_cast<PathMask>(raced.answers | 1U << witness.path_);
+    beaten = true;
+  }
+  return beaten;
+}
+
+/// As many as may go at a time. The others follow when some of these are answered.
+void ClientLane::move_on() {
+  const unsigned before = moved_;
+  for (unsigned path = 0; path < kMaxPaths; ++path) {
+    if (has(moving_, path)) move_from(path);
+  }
+  if (moved_ != before) resend_stranded();
+}
+
+/// Takes requests of a silent path, the oldest first. One whose memory the device works in has to
+/// wait for the end of the connection.
+void ClientLane::move_from(unsigned path) {
+  std::vector<std::uint16_t> leaving;
+  for (std::uint16_t i = 0; i < slots_.count(); ++i) {
+    const bool can_go = (ways() & ~unsigned{slots_.owes(i)} & ~(1U << path)) != 0;
+    const bool in_place = connections_[path].link_.queue_pair->works_in_place(i);
+    if (slots_[i].is_on(path) && can_go && !in_place) leaving.push_back(i);
+  }
+  std::ranges::sort(leaving, {}, [this](std::uint16_t i) { return slots_[i].order; });
+  std::size_t bytes = slots_.bytes_moved();
+  for (const std::uint16_t i : leaving) {
+    LaneSlot& slot = slots_[i];
+    bytes += slot.bytes();
+    if (bytes > kMovedAtOnce && bytes > slot.bytes()) break;
+    if (slot.request != nullptr) withdraw(*slot.request);
+    slots_.owe(i, path);
+    order_.step(slot, SlotEvent::beaten);
+    ++moved_;
+  }
+}
+
+/// A path on which something comes is not left any more.
+void ClientLane::Connection::on_arrival() {
+  ++received_;
+  lane_->moving_ = static_cast<PathMask>(lane_->moving_ & ~(1U << path_));
+}
+
+/// An answer over a path that the request has left.
+bool ClientLane::is_late(const Connection& connection, std::uint32_t index) const {
+  return (slots_.owes(index) >> connection.path_ & 1) != 0;
+}
+
+void ClientLane::take_late(Connection& connection, std::uint16_t index) {
+  slots_.settle(index, connection.path_);
+  choice_.answered(connection.path_);
+  connection.answered_ = true;
+  resend_stranded();
+  resume();
+}
+
+}  // namespace rtrs

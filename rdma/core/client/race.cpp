@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "rdma/core/client/race.hpp"
+
+#include "rdma/wire/ensure.hpp"
+
+namespace rtrs {
+namespace {
+
+template <class Rule>
+constexpr bool always(Rule rule) {
+  for (const auto& row : race_table::kRows) {
+    if (!rule(row)) return false;
+  }
+  return true;
+}
+
+/// Only an unanswered question leads to silence, and only by a witness.
+static_assert(always([](const race_table::Row& row) {
+  const bool becomes = row.next == RaceState::silent;
+  return becomes == (row.event == RaceEvent::beaten && row.state == RaceState::asked);
+}));
+
+/// Any arrival ends the silence.
+static_assert(next_state(RaceState::silent, RaceEvent::arrival) &&
+              next_state(RaceState::silent, RaceEvent::answer));
+
+/// One question is under way at a time.
+static_assert(!next_state(RaceState::asked, RaceEvent::asks) &&
+              !next_state(RaceState::silent, RaceEvent::asks));
+
+}  // namespace
+
+void Race::step(RaceEvent event) {
+  const auto next = next_state(state_, event);
+  RTRS_ENSURE(next.has_value());
+  state_ = *next;
+}
+
+void Race::look(Instant now, std::uint64_t received, bool owes) {
+  const bool heard = std::exchange(seen_, received) != received;
+  if (heard) step(RaceEvent::arrival);
+  const bool due = owes || !is_calm();
+  const bool begins = due && !owed_;
+  owed_ = due;
+  if (heard || begins) heard_at_ = now;
+}
+
+void Race::on_asked(Instant now) {
+  step(RaceEvent::asks);
+  question_ = now;
+  if (!std::exchange(owed_, true)) heard_at_ = now;
+}
+
+void Race::on_answered(Instant now) {
+  step(RaceEvent::answer);
+  asked_ = question_;
+  answered_ = now;
+  rtt_ = std::min(answered_ - asked_, kLongestRtt);
+}
+
+}  // namespace rtrs

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The race between a connection that is silent and others that answer.
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <utility>
+
+#include "rdma/core/path.hpp"
+#include "rdma/core/time.hpp"
+
+namespace rtrs {
+
+enum class RaceState : std::uint8_t {
+  calm,    ///< no question is under way
+  asked,   ///< the answer is awaited
+  silent,  ///< likewise, and another connection has answered meanwhile
+};
+
+enum class RaceEvent : std::uint8_t {
+  asks,     ///< a question is sent
+  arrival,  ///< something has come
+  answer,   ///< to the question
+  beaten,   ///< by a witness
+};
+
+namespace race_table {
+
+struct Row {
+  RaceEvent event;
+  RaceState state;
+  RaceState next;
+};
+
+inline constexpr Row kRows[] = {
+    // event, state, next
+    {RaceEvent::asks, RaceState::calm, RaceState::asked},
+    {RaceEvent::arrival, RaceState::calm, RaceState::calm},
+    {RaceEvent::arrival, RaceState::asked, RaceState::asked},
+    {RaceEvent::arrival, RaceState::silent, RaceState::asked},
+    {RaceEvent::answer, RaceState::asked, RaceState::calm},
+    {RaceEvent::answer, RaceState::silent, RaceState::calm},
+    {RaceEvent::beaten, RaceState::asked, RaceState::silent},
+};
+
+}  // namespace race_table
+
+/// None: that cannot happen in this state.
+constexpr std::optional<RaceState> next_state(RaceState state, RaceEvent event) {
+  for (const race_table::Row& row : race_table::kRows) {
+    if (row.event == event && row.state == state) return row.next;
+  }
+  return std::nullopt;
+}
+
+/// A connection of a lane, in the race with the lane's connections on other paths. One that owes
+/// answers and says nothing is asked, and so are the others, the witnesses. A question is a
+/// heartbeat, which a server answers on the same connection, however slow its storage is. A
+/// connection is beaten that has not answered when a witness has, and some time after that. No
+/// clock decides alone: where server or client stand still, witnesses say nothing either.
+///
+/// Invariant: `silent` only behind a question, and only until something comes.
+/// Threads:   the holder of the lane; pure, the time is an argument.
+/// Source:    docs/protocol.md, races.
+class Race {
+ public:
+  /// The connection is a new one.
+  void restart(std::uint64_t received) {
+    *this = Race{};
+    seen_ = received;
+  }
+  /// At each look, before the questions below. `received`: arrivals so far; `owes`: answers to
+  /// requests are due.
+  void look(Instant now, std::uint64_t received, bool owes);
+  /// Something is due, and nothing has come for so long that the connection is to be asked.
+  bool quiet(Instant now, std::uint64_t received) const {
+    return owed_ && received == seen_ && now - heard_at_ >= std::max(kQuiet, 2 * rtt_);
+  }
+  bool is_calm() const { return state_ == RaceState::calm; }
+  bool silent() const { return state_ == RaceState::silent; }
+  /// When something came last, or nothing was due.
+  Instant heard_at() const { return heard_at_; }
+
+  void on_asked(Instant now);
+  void on_answered(Instant now);
+  void on_beaten() { step(RaceEvent::beaten); }
+
+  /// This one has answered a question that was sent no earlier than those to `quiet_one`.
+  bool has_answered_since(const Race& quiet_one) const { return asked_ >= quiet_one.since(); }
+  /// True: `quiet_one` should have answered by now, as this connection has.
+  bool beats(const Race& quiet_one, Instant now) const {
+    return has_answered_since(quiet_one) && answered_ > quiet_one.heard_at_ &&
+           now >= answered_ + std::max(kGrace, answered_ - asked_);
+  }
+
+ private:
+  static constexpr Duration kQuiet = std::chrono::milliseconds{100};
+  static constexpr Duration kGrace = std::chrono::milliseconds{100};
+  static constexpr Duration kLongestRtt = std::chrono::milliseconds{250};
+
+  /// A witness is asked no earlier.
+  Instant since() const { return std::max(question_, heard_at_); }
+  void step(RaceEvent event);
+
+  RaceState state_ = RaceState::calm;
+  bool owed_ = false;  ///< at the last look, or since a question
+  std::uint64_t seen_ = 0;
+  Instant heard_at_{};
+  Instant question_{};              ///< when the newest question was sent
+  Instant asked_ = Instant::min();  ///< when the last answered question was sent
+  Instant answered_ = Instant::min();
+  Duration rtt_{};
+};
+
+/// The findings of a look at the races of a lane, or of all lanes of a session.
+struct Raced {
+  PathMask silent = 0;             ///< beaten on some lane, and nothing has come since
+  PathMask answers = 0;            ///< has beaten one of them
+  unsigned moved = 0;              ///< requests
+  Instant since = Instant::max();  ///< when something came last from a connection that was beaten
+
+  Raced& operator+=(const Raced& more) {
+    silent = static_cast<PathMask>(silent | more.silent);
+    answers = static_cast<PathMask>(answers | more.answers);
+    moved += more.moved;
+    since = std::min(since, more.since);
+    return *this;
+  }
+};
+
+}  // namespace rtrs

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The race between the paths of a simulated client: who looks at it, and judges it.
+#include <utility>
+
+#include "tests/sim/client_driver.hpp"
+
+namespace sim {
+namespace {
+
+constexpr Duration kLook = 50ms;
+/// A server that looks at its arrivals as late as that is as good as silent.
+constexpr Duration kAsGoodAsSilent = 40ms;
+
+}  // namespace
+
+void ClientDriver::schedule_races() {
+  if (!setup_.client.races || !setup_.client.survives) return;
+  scope_.after(kLook + world_.rng().delay(0us, kLook / 10), [this] { look_at_races(); });
+}
+
+void ClientDriver::look_at_races() {
+  if (closed_ || failing_) return;
+  rtrs::Raced all;
+  bool changed = false;
+  for (LaneIndex i = 1; i < lanes_.size(); ++i) {
+    if (lanes_[i]->quiet(world_.now()) && !receive_all(i)) return;
+    in_race_ = true;
+    const rtrs::Raced raced = lanes_[i]->race(world_.now());
+    in_race_ = false;
+    const unsigned before = std::exchange(silent_[i], raced.silent);
+    judge_race(i, before, raced.silent);
+    for (const auto& [path, owes] : std::exchange(sent_in_race_, {})) {
+      path_watch_.requested(path, i, owes);
+    }
+    lanes_[i]->flush();
+    all += raced;
+    changed = changed || raced.moved > 0 || raced.silent != before;
+  }
+  if (changed) feed({.kind = rtrs::ClientEvent::Kind::raced, .raced = all});
+  schedule_races();
+}
+
+/// False: the session is over.
+bool ClientDriver::receive_all(LaneIndex i) {
+  for (unsigned path = 0; path < paths_.size(); ++path) {
+    const auto has_arrivals = [&] {
+      return lanes_[i]->attached(path) && paths_[path].open &&
+             paths_[path].links[i].queue_pair->has_arrivals();
+    };
+    while (has_arrivals()) {
+      progress(path, i);
+      if (world_.broken() || closed_ || failing_) return false;
+    }
+  }
+  return true;
+}
+
+/// Requests leave a connection only if it has really carried nothing.
+void ClientDriver::judge_race(LaneIndex i, unsigned before, unsigned silent) {
+  const NetworkKnobs& network = setup_.knobs.network;
+  const bool reads_late = network.late_read > 0 && network.late_read_max >= kAsGoodAsSilent;
+  for (unsigned path = 0; path < paths_.size(); ++path) {
+    const bool is = (silent >> path & 1) != 0;
+    path_watch_.set_silent(path, i, is);
+    if (!is || (before >> path & 1) != 0) continue;
+    world_.note("client", serial_, "finds a path silent", path, i);
+    const Wire& wire = *paths_[path].links[i].wire;
+    if (wire.touched() || wire.over() || reads_late) continue;
+    world_.violate(who() + " finds a path silent that nothing is in the way of");
+  }
+}
+
+}  // namespace sim

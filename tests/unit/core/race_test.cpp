@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The race between a lane's connections: when requests leave one that is silent, and what becomes
+// of its late answers.
+#include "rdma/core/client/race.hpp"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+
+#include "tests/unit/core/client_failover_bench.hpp"
+
+namespace rtrs::race_test {
+namespace {
+
+using namespace std::chrono_literals;
+
+/// Two paths, and a clock. A witness that lives answers each question at the next look.
+struct RaceBench : Bench {
+  explicit RaceBench(std::uint32_t max_size = 4096) {
+    max_io_size = max_size;
+    races = true;
+    attach(0);
+    attach(1);
+    lane.race(now);
+  }
+  bool is_question(const FakeQueuePair::Post& post) const {
+    return post.immediate == wire::kHeartbeat;
+  }
+  /// Answers the questions that came since the last time.
+  void answer_questions(unsigned path) {
+    for (; seen[path] < posts(path); ++seen[path]) {
+      if (!is_question(queue_pairs[path].posts[seen[path]])) continue;
+      REQUIRE(lane.connection(path).on_write_with_immediate(wire::kHeartbeatAck, 0) == nullptr);
+      lane.note_answer(path, now);
+    }
+  }
+  /// Looks each 50 ms. Paths of `live` answer questions.
+  Raced look_for(Duration time, unsigned live) {
+    Raced all;
+    for (const Instant end = now + time; now < end;) {
+      now += 50ms;
+      for (unsigned path = 0; path < 2; ++path) {
+        if ((live >> path & 1) != 0) answer_questions(path);
+      }
+      const Raced raced = lane.race(now);
+      all += raced;
+      all.silent = raced.silent;
+    }
+    return all;
+  }
+  std::size_t requests(unsigned path) const {
+    return static_cast<std::size_t>(std::ranges::count_if(
+        queue_pairs[path].posts, [this](const auto& post) { return !is_question(post); }));
+  }
+  Instant now{1h};
+  std::size_t seen[2] = {0, 0};
+};
+
+TEST_CASE("a request leaves a path that is silent while another one answers") {
+  RaceBench bench;
+  TestRequest request;
+  bench.lane.submit(request);
+  REQUIRE(bench.requests(0) == 1);
+  const Raced raced = bench.look_for(350ms, 0b10);
+  CHECK(raced.silent == 0b01);
+  CHECK(raced.answers == 0b10);
+  CHECK(raced.moved == 1);
+  REQUIRE(bench.requests(1) == 1);
+  CHECK(bench.lane.permits().owes(request.slot) == 0b01);
+  SUBCASE("the other path's answer ends it, the late one frees the permit's place") {
+    CHECK(bench.reply(1, request.slot) == nullptr);
+    CHECK(request.calls == 1);
+    CHECK(bench.lane.permits().owing() == 1);
+    CHECK(bench.reply(0, request.slot, ESTALE) == nullptr);
+    CHECK(bench.lane.permits().owing() == 0);
+    CHECK(request.calls == 1);
+    CHECK(request.error == 0);
+  }
+  SUBCASE("a late answer ends nothing") {
+    CHECK(bench.reply(0, request.slot) == nullptr);
+    CHECK(request.calls == 0);
+    CHECK(bench.lane.permits().owes(request.slot) == 0);
+    CHECK(bench.reply(0, request.slot) != nullptr);
+  }
+  SUBCASE("the loss of the silent path ends what it owes") {
+    bench.lane.detach(0, bench.now);
+    CHECK(bench.lane.permits().owes(request.slot) == 0);
+    CHECK(bench.reply(1, request.slot) == nullptr);
+    CHECK(request.calls == 1);
+  }
+  SUBCASE("newer requests avoid the silent path until something comes over it") {
+    TestRequest next, third;
+    bench.lane.submit(next);
+    CHECK(bench.requests(0) == 1);
+    CHECK(bench.requests(1) == 2);
+    CHECK(bench.reply(0, request.slot) == nullptr);
+    CHECK(bench.reply(1, request.slot) == nullptr);
+    CHECK(bench.look_for(50ms, 0b11).silent == 0);
+    bench.lane.submit(third);
+    CHECK(bench.requests(0) == 2);
+  }
+}
+
+TEST_CASE("without a path that answers, or with a server that does not race, nothing is moved") {
+  RaceBench bench;
+  TestRequest request;
+  SUBCASE("the server stands still") {
+    bench.lane.submit(request);
+    CHECK(bench.look_for(5s, 0).silent == 0);
+  }
+  SUBCASE("slow storage") {
+    bench.lane.submit(request);
+    CHECK(bench.look_for(5s, 0b11).silent == 0);
+  }
+  SUBCASE("the other path is inaccessible") {
+    bench.lane.allow(1, false);
+    bench.lane.submit(request);
+    CHECK(bench.look_for(5s, 0b10).silent == 0);
+  }
+  SUBCASE("the feature is not agreed on") {
+    bench.lane.detach(0);
+    bench.lane.detach(1);
+    bench.races = false;
+    bench.attach(0);
+    bench.attach(1);
+    bench.lane.submit(request);
+    CHECK(bench.look_for(5s, 0b10).silent == 0);
+    CHECK(bench.posts(1) == 0);
+  }
+  CHECK(bench.requests(1) == 0);
+}
+
+TEST_CASE("a client that stood still judges nobody by that") {
+  RaceBench bench;
+  TestRequest request;
+  bench.lane.submit(request);
+  bench.look_for(50ms, 0b11);
+  bench.now += 10s;
+  CHECK(bench.look_for(50ms, 0b11).silent == 0);  // asks
+  bench.now += 10s;
+  CHECK(bench.look_for(1s, 0b11).silent == 0);
+  CHECK(bench.requests(1) == 0);
+}
+
+TEST_CASE("a permit never goes over a path that owes an answer for it") {
+  RaceBench bench;
+  TestRequest first, second, third;
+  bench.lane.submit(first);   // path 0
+  bench.lane.submit(second);  // path 1
+  bench.look_for(350ms, 0b10);
+  CHECK(bench.requests(1) == 2);
+  CHECK(bench.reply(1, first.slot) == nullptr);
+  CHECK(bench.reply(1, second.slot) == nullptr);
+  // The other path falls silent, and this one comes back, but not with the late answer.
+  bench.lane.submit(third);
+  CHECK(third.slot == second.slot);  // one that owes nothing goes first
+  bench.look_for(350ms, 0b01);
+  CHECK(bench.requests(0) == 2);
+  TestRequest fourth;
+  bench.lane.submit(fourth);
+  CHECK(bench.requests(0) == 2);  // its permit owes path 0 an answer, and path 1 is silent
+  CHECK(bench.reply(0, first.slot, ESTALE) == nullptr);
+  CHECK(bench.requests(0) == 3);
+}
+
+TEST_CASE("memory in which a device works stays with its connection") {
+  RaceBench bench;
+  TestRequest read{true};
+  bench.queue_pairs[0].in_place = true;
+  bench.lane.submit(read);
+  CHECK(bench.look_for(350ms, 0b10).moved == 0);
+  CHECK(bench.requests(1) == 0);
+}
+
+TEST_CASE("what leaves a silent path is withdrawn there, and its unsent data are copied") {
+  RaceBench bench;
+  TestRequest read{true}, change;
+  bench.lane.use(0b01, PathPolicy::min_inflight);
+  bench.lane.submit(read);
+  bench.lane.submit(change);
+  REQUIRE(bench.requests(0) == 2);
+  bench.queue_pairs[0].sent_up_to = 0;
+  bench.look_for(350ms, 0b10);
+  CHECK(bench.queue_pairs[0].exposed.empty());
+  CHECK(bench.queue_pairs[1].exposed.size() == 1);
+  CHECK(bench.queue_pairs[0].disowned == 1);
+  const auto& first = bench.queue_pairs[0].posts[1];
+  const auto& again = bench.queue_pairs[1].posts.back();
+  CHECK(again.header == first.header);  // the same generation
+}
+
+TEST_CASE("no more than 4 MiB are sent again at a time") {
+  constexpr std::uint32_t kLarge = 3U << 20;
+  RaceBench bench{kLarge};
+  TestRequest first, second;
+  for (TestRequest* request : {&first, &second}) {
+    request->buffer.resize(kLarge);
+    request->write_data = request->buffer;
+  }
+  bench.lane.use(0b01, PathPolicy::min_inflight);
+  bench.lane.submit(first);
+  bench.lane.submit(second);
+  bench.look_for(350ms, 0b10);
+  CHECK(bench.requests(1) == 1);
+  CHECK(bench.reply(1, first.slot) == nullptr);
+  CHECK(bench.requests(1) == 2);
+}
+
+TEST_CASE("three silences within ten seconds are too many") {
+  Silences silences;
+  const Instant now{1h};
+  CHECK_FALSE(silences.begin(now, now));
+  CHECK(silences.since() == now);
+  silences.end();
+  CHECK_FALSE(silences.since());
+  CHECK_FALSE(silences.begin(now + 4s, now));
+  CHECK(silences.begin(now + 10s, now));
+  CHECK_FALSE(silences.begin(now + 15s, now));
+}
+
+}  // namespace
+}  // namespace rtrs::race_test
