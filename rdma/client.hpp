@@ -162,6 +162,10 @@ struct PathStatus {
   unsigned in_flight = 0;
   std::uint64_t connects = 0;  ///< how often it was connected in this session
   Duration latency{};          ///< of the last heartbeat
+  /// For how long the path has been silent while another one answered; 0 = it is not.
+  Duration silent{};
+  std::uint64_t silences = 0;  ///< how often that began in this session
+  std::uint64_t left = 0;      ///< requests that have left it for another path then
   /// "tls13/aes128gcm host1", "proof host1", "none"; "" while it is not connected.
   std::string security = {};
 };

@@ -61,6 +61,10 @@ Json describe(const rtrs::PathStatus& path, bool has_session) {
             {"security", path.security},
             {"trouble", path.trouble}};
   if (path.foreign) told["elsewhere"] = true;
+  if (path.silent > rtrs::Duration::zero()) {
+    told["suspect"] = true;
+    told["silent_ms"] = std::chrono::floor<std::chrono::milliseconds>(path.silent).count();
+  }
   return told;
 }
 

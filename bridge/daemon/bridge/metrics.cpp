@@ -51,6 +51,15 @@ void add_paths(Exposition& page, const SessionStatus& status) {
        [](const Path& path) { return path.requests; });
   each("path_inflight", MetricType::gauge, "Requests on the path that are not answered.",
        [](const Path& path) { return std::uint64_t{path.in_flight}; });
+  each("path_silent", MetricType::gauge,
+       "1: the path carries nothing, and another one does. It takes no new requests then.",
+       [](const Path& path) { return std::uint64_t{path.silent > rtrs::Duration::zero()}; });
+  each("path_silences_total", MetricType::counter,
+       "How often the path has fallen silent while another one answered, in this session.",
+       [](const Path& path) { return path.silences; });
+  each("requests_moved_total", MetricType::counter,
+       "Requests that have left the path for another one while it was silent.",
+       [](const Path& path) { return path.left; });
   each("path_rtt_seconds", MetricType::gauge,
        "The time of the last heartbeat and its answer; 0 = not measured yet.",
        [](const Path& path) { return in_seconds(path.latency); });

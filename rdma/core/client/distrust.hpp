@@ -6,6 +6,7 @@
 #include <array>
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <utility>
 
@@ -58,6 +59,7 @@ class Silences {
   bool begin(Instant now, Instant since) {
     constexpr Duration kShort = std::chrono::seconds{10};
     since_ = since;
+    ++count_;
     const Instant third = std::exchange(begun_[next_], now);
     next_ = (next_ + 1) % begun_.size();
     return third != Instant::min() && now - third <= kShort;
@@ -65,9 +67,11 @@ class Silences {
   void end() { since_.reset(); }
   /// When it was heard last; none: it is not silent.
   std::optional<Instant> since() const { return since_; }
+  std::uint64_t count() const { return count_; }  ///< so far
 
  private:
   std::optional<Instant> since_;
+  std::uint64_t count_ = 0;
   std::array<Instant, 2> begun_{Instant::min(), Instant::min()};  ///< the last ones
   std::size_t next_ = 0;
 };

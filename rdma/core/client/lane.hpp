@@ -61,6 +61,7 @@ class ClientLane final {
    public:
     std::uint64_t received() const { return received_; }  ///< arrivals
     std::uint64_t sent() const { return sent_; }          ///< requests
+    std::uint64_t left() const { return left_; }  ///< those that have left it while it was silent
     /// Some request was answered since the path was attached last.
     bool answered() const { return answered_; }
     /// Heartbeat intervals without an arrival, while answers were due and a keepalive reply was
@@ -92,6 +93,7 @@ class ClientLane final {
     bool answered_ = false;
     std::uint64_t received_ = 0;
     std::uint64_t sent_ = 0;
+    std::uint64_t left_ = 0;
     KeepaliveWatch watch_;
     Race race_;
     unsigned questions_ = 0;  ///< without an answer; answers come in order
@@ -145,8 +147,10 @@ class ClientLane final {
   /// flight. The requests of a connection that is silent, while another one answers, are sent again
   /// over another path. The silent one stays, and takes no new requests before something comes.
   Raced race(Instant now);
-  /// Nothing is in flight on any path.
+  /// No answer is due on any path.
   bool at_rest() const;
+  /// There are connections on two paths or more, and the server answers late copies.
+  bool may_race() const;
   /// The process itself stood still for `pause`, and received nothing: overdue() does not count it.
   void note_pause(Duration pause);
   /// Lends a permit for messages over `path` before that is attached (recovery). Returns its number

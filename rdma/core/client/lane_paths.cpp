@@ -204,7 +204,7 @@ bool ClientLane::bound(unsigned path) const { return slots_.bound_to(path); }
 
 void ClientLane::forget(unsigned path) {
   RTRS_ENSURE(!attached(path) && !bound(path));
-  connections_[path].sent_ = 0;
+  connections_[path].sent_ = connections_[path].left_ = 0;
   choice_.set_latency(path, {});
 }
 

@@ -31,6 +31,11 @@ bool ClientLane::at_rest() const {
   });
 }
 
+bool ClientLane::may_race() const {
+  return std::ranges::count_if(
+             connections_, [](const Connection& connection) { return connection.link_.races; }) > 1;
+}
+
 void ClientLane::Connection::ask_in_race(Instant now) {
   race_.on_asked(now);
   send_question();
@@ -134,6 +139,7 @@ void ClientLane::move_from(unsigned path) {
     slots_.owe(i, path);
     order_.step(slot, SlotEvent::beaten);
     ++moved_;
+    ++connections_[path].left_;
   }
 }
 

@@ -66,6 +66,7 @@ ClientDriver::ClientDriver(ClientOptions options)
       work_{io_.get_executor()},
       deadline_{io_},
       look_timer_{io_},
+      race_timer_{io_},
       machine_{session_options(options_), random_bits, options_.recovery != nullptr},
       session_{machine_.session()},
       directory_{options_, session_},
@@ -141,6 +142,7 @@ void ClientDriver::fail_on_io(Failure failure) {
 void ClientDriver::close_on_io() {
   deadline_.cancel();
   look_timer_.cancel();
+  race_timer_.cancel();
   jobs_.stop();
   paths_.close_all();
   if (recovery_) recovery_->break_off();

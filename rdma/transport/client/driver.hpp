@@ -67,6 +67,9 @@ class ClientDriver final : public Client, public PathDriverOwner, public ClientL
   void perform_on_io(const ClientAction& action);
   void look_on_io();
   void schedule_look_on_io();
+  void watch_races_on_io();
+  void schedule_race_on_io();
+  void look_at_races_on_io();
 
   // driver.cpp: the session
   void run_background_thread();
@@ -96,6 +99,7 @@ class ClientDriver final : public Client, public PathDriverOwner, public ClientL
   void on_recall() override;
   void flush_all() override { paths_.flush(); }
   void on_broken(PathLife life, std::string why) override;
+  void on_busy() override;
   /// To close what could not be closed.
   void on_resolved() override { jobs_.run(); }
 
@@ -107,6 +111,9 @@ class ClientDriver final : public Client, public PathDriverOwner, public ClientL
   boost::asio::executor_work_guard<boost::asio::io_context::executor_type> work_;
   boost::asio::steady_timer deadline_;
   boost::asio::steady_timer look_timer_;
+  boost::asio::steady_timer race_timer_;
+  bool watches_races_ = false;
+  unsigned calm_looks_ = 0;  ///< in a row, at races without a change
   ClientMachine machine_;
   ClientSession& session_;   ///< the machine's
   bool performing_ = false;  ///< an action; further actions come after it, not within it

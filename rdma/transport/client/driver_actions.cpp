@@ -50,6 +50,39 @@ void ClientDriver::schedule_look_on_io() {
   });
 }
 
+// ---- The race of the paths ---------------------------------------------------------------------
+
+/// From any thread.
+void ClientDriver::on_busy() {
+  boost::asio::post(io_, [this] { watch_races_on_io(); });
+}
+
+void ClientDriver::watch_races_on_io() {
+  calm_looks_ = 0;
+  if (!closed_ && !std::exchange(watches_races_, true)) schedule_race_on_io();
+}
+
+void ClientDriver::schedule_race_on_io() {
+  constexpr Duration kLook = std::chrono::milliseconds{50};
+  race_timer_.expires_after(kLook);
+  race_timer_.async_wait([this](boost::system::error_code cancelled) {
+    if (!cancelled && !closed_) look_at_races_on_io();
+  });
+}
+
+/// A session that nobody uses is not looked at. Its next request has this thread look again, which
+/// a session that is used all the time must not ask for again and again.
+void ClientDriver::look_at_races_on_io() {
+  constexpr unsigned kCalm = 20;
+  if (const auto raced = lanes_.look_at_races()) {
+    calm_looks_ = 0;
+    feed_on_io({.kind = ClientEvent::Kind::raced, .raced = *raced});
+  }
+  if (closed_) return;
+  watches_races_ = ++calm_looks_ <= kCalm || !lanes_.end_looks();
+  if (watches_races_) schedule_race_on_io();
+}
+
 void ClientDriver::perform_on_io(const ClientAction& action) {
   using Kind = ClientAction::Kind;
   const unsigned path = action.path;
@@ -59,7 +92,8 @@ void ClientDriver::perform_on_io(const ClientAction& action) {
     case Kind::make_lanes:
       return lanes_.create(session_.path(path).slots_per_lane());
     case Kind::attach:
-      return attach_on_io(path);
+      attach_on_io(path);
+      return watch_races_on_io();
     case Kind::came_up:
       return up_on_io();
     case Kind::drop:

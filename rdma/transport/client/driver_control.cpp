@@ -47,6 +47,12 @@ PathStatus ClientDriver::status_on_io(unsigned path) {
         session_.is_elsewhere(path) ? notices_.led_elsewhere() : notices_.waits_for_others();
   }
   status.connects = session_.at(path).connects;
+  const Silences& silences = session_.at(path).silences;
+  if (const auto since = silences.since()) {
+    status.silent = now() - *since;
+    if (status.trouble.empty()) status.trouble = "silent: its requests go over other paths, too";
+  }
+  status.silences = silences.count();
   if (const PathDriver* driver = paths_.find(path)) {
     status.latency = session_.path(path).pulse().latency();
     status.security = driver->security();
@@ -54,6 +60,7 @@ PathStatus ClientDriver::status_on_io(unsigned path) {
   lanes_.for_each([&](ClientLane& lane) {
     status.requests += lane.connection(path).sent();
     status.in_flight += lane.in_flight(path);
+    status.left += lane.connection(path).left();
   });
   return status;
 }

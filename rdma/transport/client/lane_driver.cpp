@@ -86,6 +86,7 @@ int LaneDriver::run(Operation& operation, const Interrupt& interrupt) {
   operation.on_finish(&Waiter::on_finish, &self);
   Lock lock{mutex_};
   operation.start(lane_);
+  tell_if_busy();
   posted_ = true;
   if (!mutex_.wanted()) send();
   while (self.call != Waiter::Call::finished && !operation.finished()) {
@@ -292,6 +293,7 @@ void LaneDriver::drive() {
 void LaneDriver::drive(unsigned index) {
   Path& path = paths_[index];
   const auto status = path.connection->progress(lane_.connection(index));
+  if (lane_.connection(index).has_answered()) lane_.note_answer(index, now());
   if (status == Connection::Status::more) more_ = true;
   posted_ = false;
   lane_.flush();

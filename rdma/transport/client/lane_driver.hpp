@@ -9,6 +9,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <utility>
 
 #include "rdma/client.hpp"
 #include "rdma/core/client/lane.hpp"
@@ -23,6 +24,8 @@ class LaneDriverOwner {
  public:
   /// The connection of a path has failed. From any thread, with the lane held.
   virtual void on_broken(PathLife life, std::string why) = 0;
+  /// A request was sent while nobody looked at the race. From any thread, with the lane held.
+  virtual void on_busy() = 0;
 
  protected:
   ~LaneDriverOwner() = default;
@@ -67,6 +70,12 @@ class LaneDriver {
   /// At each heartbeat interval. False: the path's connection is dead, see ClientLane::probe().
   bool probe(unsigned path, unsigned misses_max);
   unsigned silence(unsigned path);  ///< see ClientLane
+  /// Looks at the race of the lane's connections, see ClientLane::race(). A leader that sleeps is
+  /// woken only if something has come for it.
+  Raced look_at_race();
+  /// Ends the looks if no answer is due: LaneDriverOwner::on_busy() tells when they must go on.
+  /// False: they must.
+  bool end_looks();
   /// See ClientLane. None: nothing has failed.
   std::optional<PathMask> fail_overdue(Instant limit, int error);
   /// Ends everything with `error` and closes all connections.
@@ -119,6 +128,10 @@ class LaneDriver {
   bool wants_to_write() const;
   void drive();
   void drive(unsigned path);
+  bool receive_in_time();
+  void tell_if_busy() {
+    if (std::exchange(unwatched_, false)) owner_.on_busy();
+  }
   short events_of(const Path& path) const;
   void link(Waiter& waiter);
   void unlink(Waiter& waiter);
@@ -140,7 +153,9 @@ class LaneDriver {
   std::array<Path, kMaxPaths> paths_;
   unsigned path_limit_ = 0;  ///< no path from here on was ever attached
   Leader leader_ = Leader::nobody;
-  bool more_ = false;  ///< arrivals may exist without an event of the descriptors
+  bool unwatched_ = false;  ///< nobody looks at the race, and somebody must if requests come
+  PathMask silent_ = 0;     ///< at the last look
+  bool more_ = false;       ///< arrivals may exist without an event of the descriptors
   Waiter* followers_head_ = nullptr;
   Waiter* followers_tail_ = nullptr;
   bool awaiting_ = false;  ///< the leader is in a connection's await(), and does not hold the lane

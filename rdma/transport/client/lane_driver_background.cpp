@@ -82,6 +82,34 @@ unsigned LaneDriver::silence(unsigned index) {
   return lane_.connection(index).silence();
 }
 
+Raced LaneDriver::look_at_race() {
+  const Lock lock{mutex_};
+  Raced raced{.silent = silent_};
+  if (lane_.quiet(now())) {
+    if (!receive_in_time()) return raced;  // nobody is judged by what nobody has read
+    posted_ = true;
+  }
+  raced = lane_.race(now());
+  silent_ = raced.silent;
+  return raced;
+}
+
+/// Receives all that has come. The leader may be asleep, and its own request may end here. False:
+/// more may have come, or it is in the receive itself, which it leaves soon.
+bool LaneDriver::receive_in_time() {
+  if (awaiting_) return false;
+  const std::uint64_t before = received();
+  drive();
+  if (led() && (more_ || received() != before)) kick();
+  return !more_;
+}
+
+bool LaneDriver::end_looks() {
+  const Lock lock{mutex_};
+  unwatched_ = lane_.may_race();
+  return !unwatched_ || lane_.at_rest();
+}
+
 std::optional<PathMask> LaneDriver::fail_overdue(Instant limit, int error) {
   if (const Lock lock{mutex_}; !lane_.overdue(limit)) return std::nullopt;
   const auto lock = take_quiet();  // nobody receives into memory that callers get back

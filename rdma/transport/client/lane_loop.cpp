@@ -30,6 +30,7 @@ class LaneDriver::Loop final : public LaneLoop {
     const Lock lock{driver_.mutex_};
     ++under_way_;
     job.operation->start(driver_.lane_);
+    driver_.tell_if_busy();
   }
 
   void flush() override {

@@ -108,6 +108,20 @@ ClientEvent::Traffic ClientLanes::traffic(unsigned path) {
   return traffic;
 }
 
+std::optional<Raced> ClientLanes::look_at_races() {
+  Raced all;
+  for (auto& lane : lanes_) all += lane->look_at_race();
+  const bool changed = std::exchange(silent_, all.silent) != all.silent || all.moved > 0;
+  return changed ? std::optional{all} : std::nullopt;
+}
+
+/// All lanes are asked: each of them may have to tell.
+bool ClientLanes::end_looks() {
+  bool rests = true;
+  for (auto& lane : lanes_) rests &= lane->end_looks();
+  return rests;
+}
+
 bool ClientLanes::bound(unsigned path) {
   bool bound = false;
   for_each([&](ClientLane& lane) { bound |= lane.bound(path); });

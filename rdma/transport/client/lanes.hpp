@@ -68,6 +68,10 @@ class ClientLanes {
   };
   Signs look_after(unsigned path, unsigned misses_max);
   ClientEvent::Traffic traffic(unsigned path);
+  /// At each look at the races of all lanes of I/O. None: nothing has changed.
+  std::optional<Raced> look_at_races();
+  /// False: answers are due, and the looks must go on. Else LaneDriverOwner::on_busy() says when.
+  bool end_looks();
   /// The server may still carry out requests that came over the path, or their end is known only
   /// there.
   bool bound(unsigned path);
@@ -106,6 +110,7 @@ class ClientLanes {
   Unresolved control_unresolved_;
   std::unique_ptr<ClientLane> control_;
   std::vector<std::unique_ptr<LaneDriver>> lanes_;
+  PathMask silent_ = 0;  ///< on some lane, at the last look
   bool shut_down_ = false;
 };
 
