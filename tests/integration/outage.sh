@@ -9,6 +9,8 @@ source "${BASH_SOURCE[0]%/*}/two_hosts.sh"
 here=$(realpath "${BASH_SOURCE[0]%/*}")
 # Seconds until a silent peer counts as dead: 5 to 6 times 500 ms, and some for the machine.
 noticed=3.5 noticed_at_least=2
+# Seconds until requests of a path that falls silent are answered over another one.
+moved=1
 
 # ---- Helpers --------------------------------------------------------------------------------------
 
@@ -307,18 +309,100 @@ cables_die() {
   touch enough
   for i in 0 1; do
     writer_ends "writer$i"
-    at_most "$noticed" || fail "a write took $took s, and one cable always worked"
+    at_most "$moved" || fail "a write took $took s, and one cable always worked"
   done
   "$here/stamps.py" check image
 }
 lost_paths() { (($(grep -c 'does not answer heartbeats' nbdkit.log) >= $1)); }
 rounds=${ROUNDS:-2}
 [[ -z ${FULL:-} ]] || rounds=${ROUNDS:-100}
-it "of two cables one goes dead: no error, no write takes more than $noticed s, back within 3 s" \
+it "of two cables one goes dead: no error, no write takes more than $moved s, back within 3 s" \
   cables_die "$rounds" 3.5
 it_plugin "... and the same with TLS on both" cables_die "$rounds" 3.5 tls
 
 if [[ -n ${FULL:-} ]]; then it "the same, dead for 15 s" cables_die 2 15; fi
+
+# address_of HOST CABLE: of its end of the cable, as Ethernet has it.
+address_of() { ip netns exec "$1" cat "/sys/class/net/cable$2/address"; }
+# lose HOST CABLE TO, carry HOST CABLE TO: whether what a host sends to an address gets there. Nobody is
+# told if it does not.
+lose() { ip -n "$1" neigh replace "$3" dev "cable$2" lladdr 02:00:00:00:00:01 nud permanent; }
+carry() {
+  local peer=$far
+  [[ $1 == "$near" ]] || peer=$near
+  ip -n "$1" neigh replace "$3" dev "cable$2" lladdr "$(address_of "$peer" "$2")" nud permanent
+}
+silences() { grep -c 'is silent for' nbdkit.log || true; }
+more_silences() { (($(silences) > $1)); }
+# goes_on COUNT: so many more writes of both writers.
+goes_on() {
+  eventually 20 answered 0 $(($(answers 0) + $1))
+  eventually 20 answered 1 $(($(answers 1) + $1))
+}
+# ends_in_time: no write has waited, and no path was given up.
+ends_in_time() {
+  local i
+  touch enough
+  for i in 0 1; do
+    writer_ends "writer$i"
+    at_most "$moved" || fail "a write took $took s, and one path always worked"
+  done
+  "$here/stamps.py" check image
+  grep 'is silent for\|answers again' nbdkit.log
+  ! grep -q 'is lost' nbdkit.log || fail "a path was given up"
+}
+
+# cable_is_silent WAY ROUNDS: one cable after the other loses everything for 0.8 s, which is too short for
+# heartbeats; WAY: to-server, to-client or both.
+cable_is_silent() {
+  requires_python nbd
+  local near far i cable before
+  two_hosts
+  truncate -s 16M image
+  start_server --listen tcp:0.0.0.0:1234 --export "disk0=$PWD/image"
+  attach_to rnbd+tcp://10.99.0.1/disk0 path=10.99.1.1 policy=round-robin
+  writer writer0
+  writer writer1
+  for ((i = 0; i < $2; i++)); do
+    cable=$((i % 2)) before=$(silences)
+    [[ $1 == to-client ]] || lose "$near" "$cable" "10.99.$cable.1"
+    [[ $1 == to-server ]] || lose "$far" "$cable" "10.99.$cable.2"
+    sleep 0.8
+    carry "$near" "$cable" "10.99.$cable.1"
+    carry "$far" "$cable" "10.99.$cable.2"
+    more_silences "$before" || fail "nobody has noticed that cable $cable is silent"
+    goes_on 50
+    sleep 2 # TCP takes its time to send again
+  done
+  ends_in_time
+}
+for way in to-server to-client both; do
+  it "of two cables one loses everything $way for 0.8 s: no write takes more than $moved s, no path is given up" \
+    cable_is_silent "$way" "$rounds"
+done
+
+# Eight addresses of the server on one cable.
+seven_are_silent() {
+  requires_python nbd
+  local near far i paths=()
+  two_hosts
+  truncate -s 16M image
+  start_server --listen tcp:0.0.0.0:1234 --export "disk0=$PWD/image"
+  for i in {11..17}; do
+    ip -n "$far" addr add "10.99.0.$i/24" dev cable0
+    paths+=("path=10.99.0.$i")
+  done
+  attach_to rnbd+tcp://10.99.0.1/disk0 "${paths[@]}" policy=round-robin
+  writer writer0
+  writer writer1
+  for i in {11..17}; do lose "$near" 0 "10.99.0.$i"; done
+  sleep 0.8
+  for i in {11..17}; do carry "$near" 0 "10.99.0.$i"; done
+  more_silences 0 || fail "nobody has noticed that seven paths are silent"
+  goes_on 50
+  ends_in_time
+}
+it "seven of eight paths fall silent together: writes wait no longer than for one" seven_are_silent
 
 # Each path takes 16 x (64K + 4K) = 1088K: there is room for six, and four clients want eight.
 # has_paths CLIENT COUNT: so many have come, as the server's log says.
