@@ -173,9 +173,9 @@ class ClientDriver {
   std::optional<Instant> blocked_since(bool writes, std::size_t bytes) const;
   // client_races.cpp
   void schedule_races();
-  void look_at_races();
+  void run_races();
   bool receive_all(LaneIndex i);
-  void judge_race(LaneIndex i, unsigned before, unsigned silent);
+  void judge_race(LaneIndex i, unsigned before, const rtrs::Raced& raced);
   bool races() const;
   // client_access.cpp
   void note_accept(unsigned path, rtrs::ConstBytes record);

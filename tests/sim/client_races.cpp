@@ -15,10 +15,10 @@ constexpr Duration kAsGoodAsSilent = 40ms;
 
 void ClientDriver::schedule_races() {
   if (!setup_.client.races || !setup_.client.survives) return;
-  scope_.after(kLook + world_.rng().delay(0us, kLook / 10), [this] { look_at_races(); });
+  scope_.after(kLook + world_.rng().delay(0us, kLook / 10), [this] { run_races(); });
 }
 
-void ClientDriver::look_at_races() {
+void ClientDriver::run_races() {
   if (closed_ || failing_) return;
   rtrs::Raced all;
   bool changed = false;
@@ -28,7 +28,7 @@ void ClientDriver::look_at_races() {
     const rtrs::Raced raced = lanes_[i]->race(world_.now());
     in_race_ = false;
     const unsigned before = std::exchange(silent_[i], raced.silent);
-    judge_race(i, before, raced.silent);
+    judge_race(i, before, raced);
     for (const auto& [path, owes] : std::exchange(sent_in_race_, {})) {
       path_watch_.requested(path, i, owes);
     }
@@ -56,16 +56,17 @@ bool ClientDriver::receive_all(LaneIndex i) {
 }
 
 /// Requests leave a connection only if it has really carried nothing.
-void ClientDriver::judge_race(LaneIndex i, unsigned before, unsigned silent) {
+void ClientDriver::judge_race(LaneIndex i, unsigned before, const rtrs::Raced& raced) {
   const NetworkKnobs& network = setup_.knobs.network;
   const bool reads_late = network.late_read > 0 && network.late_read_max >= kAsGoodAsSilent;
   for (unsigned path = 0; path < paths_.size(); ++path) {
-    const bool is = (silent >> path & 1) != 0;
+    const bool is = (raced.silent >> path & 1) != 0;
     path_watch_.set_silent(path, i, is);
     if (!is || (before >> path & 1) != 0) continue;
     world_.note("client", serial_, "finds a path silent", path, i);
     const Wire& wire = *paths_[path].links[i].wire;
-    if (wire.touched() || wire.over() || reads_late) continue;
+    const bool was_hushed = wire.calm_since() >= raced.since;  // the server may stand still since
+    if (wire.touched() || wire.over() || was_hushed || reads_late) continue;
     world_.violate(who() + " finds a path silent that nothing is in the way of");
   }
 }
