@@ -158,6 +158,10 @@ class QueuePair {
   virtual void flush() = 0;
   /// The last post for which the transport no longer reads memory.
   virtual Ticket sent() const = 0;
+  /// Bytes that have come from the peer, and those of ours that its end has acknowledged, also in
+  /// the midst of a message; grows. May cost a system call. Transports that cannot tell so early
+  /// count what they know of.
+  virtual std::uint64_t carried() const { return 0; }
   /// Copies the unsent data, so that the callers' memory may go (seldom: a caller cancels).
   virtual void disown_unsent() = 0;
   /// The same for what lies in this memory.

@@ -75,6 +75,24 @@ TEST_CASE("CRC32C has the published check value") {
   CHECK(tcp::crc32c(std::as_bytes(std::span{digits, 9})) == 0xE3069283);
 }
 
+TEST_CASE("bytes count as carried before their message is complete, in both directions") {
+  RawPeer peer;
+  const auto carried_after = [&](std::uint64_t bytes) {
+    for (int tries = 0; peer.queue_pair.carried() < bytes && tries < 1000; ++tries) usleep(1000);
+    return peer.queue_pair.carried();
+  };
+  const std::uint64_t before = peer.queue_pair.carried();
+  std::vector<std::byte> memory(40'000);
+  const auto frame = good_frame(peer.queue_pair.expose(0, memory), pattern(40'000));
+  peer.say(ConstBytes{frame}.first(10'000));
+  CHECK(carried_after(before + 10'000) == before + 10'000);
+  const auto large = pattern(8U << 20);
+  peer.queue_pair.write({}, large);  // more than the sockets hold, and nobody reads
+  peer.queue_pair.flush();
+  CHECK(carried_after(before + 20'000) >= before + 20'000);
+  CHECK(peer.queue_pair.carried() < before + large.size());
+}
+
 /// A write of 40000 bytes whose first 30000 are to land elsewhere.
 struct Detoured {
   Detoured() {

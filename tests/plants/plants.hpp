@@ -115,6 +115,8 @@ namespace plants {
   X(owed_kept_on_loss, "a permit owes an answer to a path that is gone")                           \
   X(late_answer_taken, "an answer over a path that a request has left ends that request")          \
   X(suspect_used, "requests go over a silent path, although another one answers")                  \
+  X(moved_again, "a request that leaves a silent path goes to one that it has been on")            \
+  X(bytes_unseen, "a connection is silent while no message is complete, although its bytes move")  \
   X(flush_outlives_loss, "a flush under way when the machine restarts counts for what is lost")
 
 // Of servers and memory paths: rnbd-sim-memory-planted.

@@ -171,6 +171,7 @@ void ClientDriver::perform_on_lanes(const rtrs::ClientAction& action) {
     case Kind::allow:
       return allow(path);
     case Kind::detach:
+      latency_watch_.lost(path);
       for (auto& lane : lanes_) {
         lane->detach(path, world_.now());
         lane->flush();

@@ -175,6 +175,7 @@ class ClientDriver {
   void schedule_races();
   void run_races();
   bool receive_all(LaneIndex i);
+  void judge_bytes(const Wire& wire, Instant since);
   void judge_race(LaneIndex i, unsigned before, const rtrs::Raced& raced);
   bool races() const;
   // client_access.cpp

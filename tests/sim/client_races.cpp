@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The race between the paths of a simulated client: who looks at it, and judges it.
+#include <bit>
 #include <utility>
 
 #include "tests/sim/client_driver.hpp"
@@ -62,12 +63,27 @@ void ClientDriver::judge_race(LaneIndex i, unsigned before, const rtrs::Raced& r
   for (unsigned path = 0; path < paths_.size(); ++path) {
     const bool is = (raced.silent >> path & 1) != 0;
     path_watch_.set_silent(path, i, is);
-    if (!is || (before >> path & 1) != 0) continue;
-    world_.note("client", serial_, "finds a path silent", path, i);
+    if (!is) continue;
     const Wire& wire = *paths_[path].links[i].wire;
+    const bool is_only = std::has_single_bit(raced.silent) && raced.since != Instant::max();
+    if (is_only) judge_bytes(wire, raced.since);
+    if ((before >> path & 1) != 0) continue;
+    world_.note("client", serial_, "finds a path silent", path, i);
     const bool was_hushed = wire.calm_since() >= raced.since;  // the server may stand still since
-    if (wire.touched() || wire.over() || was_hushed || reads_late) continue;
+    const bool slow = network.rate > 0 && !network.stream;     // nobody sees the bytes move
+    if (wire.touched() || wire.over() || was_hushed || reads_late || slow) continue;
     world_.violate(who() + " finds a path silent that nothing is in the way of");
+  }
+}
+
+/// Whatever is in its way: a connection whose bytes move is not silent. `since`: when something
+/// came last.
+void ClientDriver::judge_bytes(const Wire& wire, Instant since) {
+  constexpr std::uint64_t kMoves = 1024;  // bytes; more than questions have
+  const Instant looked = std::max(since, world_.awake_since(setup_.node)) + 2 * kLook;
+  if (!setup_.knobs.network.stream || looked >= world_.now() || wire.over()) return;
+  if (wire.carried(world_.now()) - wire.carried(looked) >= kMoves) {
+    world_.violate(who() + " finds a path silent whose bytes move");
   }
 }
 

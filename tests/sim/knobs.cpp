@@ -275,6 +275,20 @@ void draw_sharing(Knobs& knobs, Rng rng) {
   }
 }
 
+/// Connections that take long for a message, some of them longer than a silence may last.
+void draw_rates(Knobs& knobs, Rng& rng) {
+  knobs.max_io_size = rng.pick({16384U, 65536U});
+  knobs.network.rate = knobs.max_io_size * rng.pick({2ULL, 4ULL, 40ULL});
+  for (ClientKnobs& client : knobs.clients) client.concurrency = std::min(client.concurrency, 2U);
+}
+
+/// Requests that a server holds for longer than requests may wait for a path.
+void draw_patience(Knobs& knobs, Rng& rng) {
+  knobs.storage.stall = 200;
+  knobs.storage.stall_max = 6s;
+  for (ClientKnobs& client : knobs.clients) client.no_path_timeout = rng.pick<Duration>({20ms, 1s});
+}
+
 /// Likewise. Clients with several paths at our own server, where nothing else goes wrong in most
 /// seeds: paths die later than their silence can be found, and storage is often slower than that.
 void draw_silences(Knobs& knobs, Rng& rng) {
@@ -301,6 +315,8 @@ void draw_silences(Knobs& knobs, Rng& rng) {
     client.no_path_timeout = rng.pick<Duration>({0ms, 1s, 10s});
     client.think_max = rng.pick<Duration>({2ms, 50ms});
   }
+  if (rng.chance(300)) draw_rates(knobs, rng);
+  if (rng.chance(200)) draw_patience(knobs, rng);
 }
 
 /// Likewise.
@@ -318,7 +334,17 @@ void draw_races(Knobs& knobs, Rng rng, bool faults) {
 Duration Knobs::longest_storage() const {
   constexpr int kPieces = 3;  // of each of the two
   const Duration slow = storage.delay_max * (storage.slow > 0 ? 100 : 1);
-  return 2 * kPieces * std::max(slow, storage.stall > 0 ? storage.stall_max : Duration::zero());
+  const Duration stall = storage.stall > 0 ? storage.stall_max : Duration::zero();
+  return 2 * kPieces * std::max(slow, stall) + longest_transfer();
+}
+
+Duration Knobs::longest_transfer() const {
+  if (network.rate == 0) return Duration::zero();
+  std::uint64_t most = 0;
+  for (const ClientKnobs& client : clients) {
+    for (const DiskKnobs& disk : disks) most = std::max(most, client.concurrency * disk.size);
+  }
+  return std::chrono::microseconds{2 * most * 1'000'000 / network.rate};
 }
 
 bool Knobs::excuses_obstacles() const {

@@ -21,6 +21,7 @@ struct NetworkKnobs {
   unsigned window = 64;  ///< stream: messages under way until the sender stalls
   Duration latency_min{};
   Duration latency_max{};
+  std::uint64_t rate = 0;    ///< bytes per second, of each direction of a connection; 0 = no limit
   unsigned eager = 500;      ///< per mille: sent at once when flushed
   Duration departure_max{};  ///< else up to so long later
   Duration poll_max{};       ///< from an arrival until somebody looks
@@ -169,8 +170,11 @@ struct Knobs {
 
   /// Obstacles may be met, and nobody is judged by what they do.
   bool excuses_obstacles() const;
-  /// The longest time of an operation that does not hang, with another one that it has to wait for.
+  /// The longest time of an operation that does not hang, with another one that it has to wait for,
+  /// and the transfer of their data.
   Duration longest_storage() const;
+  /// Of the data of all requests that a client may have under way, twice.
+  Duration longest_transfer() const;
   /// Until a silent peer counts as dead, at the latest.
   Duration heartbeat_limit() const;
 };

@@ -35,6 +35,22 @@ void LatencyWatch::check(std::optional<Instant> healthy_since, unsigned misses_m
   }
 }
 
+void LatencyWatch::requested(unsigned path, std::uint32_t permit) {
+  Sent& sent = since_.try_emplace(permit, Sent{.first = world_.now()}).first->second;
+  if ((sent.been >> path & 1) != 0 && !sent.stranded)
+    world_.violate(who_ + " sends a request over a path that it has been on already");
+  sent.path = path;
+  sent.been = static_cast<rtrs::PathMask>(sent.been | 1U << path);
+  sent.stranded = false;
+}
+
+void LatencyWatch::lost(unsigned path) {
+  for (auto& [permit, sent] : since_) {
+    sent.been = static_cast<rtrs::PathMask>(sent.been & ~(1U << path));
+    sent.stranded = sent.stranded || sent.path == path;
+  }
+}
+
 void LatencyWatch::stalled(unsigned path, std::optional<Instant> healthy_since) {
   const auto before = std::exchange(stalled_[path], world_.now());
   if (!before || !healthy_since || *healthy_since > *before || knobs_.excuses_obstacles()) return;

@@ -21,9 +21,9 @@ class LatencyWatch {
   LatencyWatch(World& world, const Knobs& knobs, NodeId self, NodeId server, std::string who);
 
   void added(unsigned path) { stalled_[path].reset(); }
-  void requested(unsigned path, std::uint32_t permit) {
-    since_.try_emplace(permit, Sent{.first = world_.now()}).first->second.path = path;
-  }
+  void requested(unsigned path, std::uint32_t permit);
+  /// What was on it goes over any path again.
+  void lost(unsigned path);
   /// An answer over another path than the newest copy's ends nothing.
   void answered(unsigned path, std::uint32_t permit) {
     const auto found = since_.find(permit);
@@ -48,7 +48,9 @@ class LatencyWatch {
   std::string who_;
   struct Sent {
     Instant first;
-    unsigned path = 0;  ///< of the newest copy
+    unsigned path = 0;        ///< of the newest copy
+    rtrs::PathMask been = 0;  ///< paths of all copies
+    bool stranded = false;    ///< the newest copy's path is lost
   };
   std::map<std::uint32_t, Sent> since_;  ///< by permit
   std::array<std::optional<Instant>, rtrs::kMaxPaths> stalled_{};

@@ -107,6 +107,7 @@ class SimQueuePair final : public rtrs::QueuePair {
   void revoke(std::uint32_t window) override;
   void flush() override;
   rtrs::Ticket sent() const override { return sent_; }
+  std::uint64_t carried() const override { return wire_->carried(world_.now()); }
   void disown_unsent() override;
 
  private:

@@ -82,7 +82,7 @@ class Simulation {
     // Each of these may have to be waited out once or twice, one after the other.
     const Instant deadline = world_.now() + 20 * knobs_.heartbeat_limit() +
                              5 * (knobs_.connect_timeout + knobs_.handshake_timeout) +
-                             10 * knobs_.storage.stall_max + 10s;
+                             10 * knobs_.storage.stall_max + 20 * knobs_.longest_transfer() + 10s;
     const auto all_left = [this] {
       return std::all_of(clients_.begin(), clients_.end(), [](auto& c) { return c->left(); });
     };

@@ -7,6 +7,11 @@
 #include "tests/sim/sim_queue_pair.hpp"
 
 namespace sim {
+namespace {
+
+constexpr std::size_t kHeader = 32;  ///< bytes of a message beside its payload
+
+}  // namespace
 
 Wire::Wire(World& world, const NetworkKnobs& knobs, std::uint64_t session, std::uint16_t cid,
            Accept accept)
@@ -30,10 +35,43 @@ void Wire::carry(Side from, Packet packet) {
   if (keeps_copies_ && is_request && !packet.stale) copy_ = packet;
   meet_obstacle(from, packet);
   if (silent_[i]) return lose(from);
+  const std::size_t bytes = packet.payload.size() + kHeader;
   flight_[i].push_back(std::move(packet));
+  scope_.after(schedule(from, bytes) - world_.now(), [this, from] { deliver(from); });
+}
+
+/// When so many bytes, sent now, have arrived behind all others.
+Instant Wire::schedule(Side from, std::size_t bytes) {
+  constexpr Duration kRemembered = 10s;
+  const std::size_t i = index(from);
   const Duration latency = world_.rng().delay(knobs_.latency_min, knobs_.latency_max);
-  last_arrival_[i] = std::max(last_arrival_[i], world_.now() + latency);
-  scope_.after(last_arrival_[i] - world_.now(), [this, from] { deliver(from); });
+  const Instant begin = std::max(last_arrival_[i], world_.now() + latency);
+  const std::uint64_t us = knobs_.rate == 0 ? 0 : bytes * 1'000'000 / knobs_.rate;
+  last_arrival_[i] = begin + std::chrono::microseconds{us};
+  auto& passages = passages_[i];
+  passages.push_back({begin, last_arrival_[i], bytes});
+  while (passages.front().end + kRemembered < world_.now()) {
+    passed_[i] += passages.front().bytes;
+    passages.pop_front();
+  }
+  return last_arrival_[i];
+}
+
+std::uint64_t Wire::carried(Instant at) const {
+  at = std::min(at, silent_since_);
+  std::uint64_t bytes = passed_[0] + passed_[1];
+  for (const auto& passages : passages_) {
+    for (const Passage& passage : passages) {
+      if (passage.begin >= at) break;
+      if (passage.end <= at) {
+        bytes += passage.bytes;
+      } else if (knobs_.stream) {
+        bytes += static_cast<std::uint64_t>((at - passage.begin).count()) * passage.bytes /
+                 static_cast<std::uint64_t>((passage.end - passage.begin).count());
+      }
+    }
+  }
+  return bytes;
 }
 
 /// A packet that is lost here stays lost until the connection is closed.
@@ -152,6 +190,7 @@ void Wire::set_obstacle(const Obstacle& obstacle) {
 void Wire::silence(Side from) {
   world_.note("wire", session_, "silent", cid_, index(from));
   silent_[index(from)] = true;
+  silent_since_ = std::min(silent_since_, world_.now());
 }
 
 }  // namespace sim

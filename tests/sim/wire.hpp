@@ -90,6 +90,9 @@ class Wire : public std::enable_shared_from_this<Wire> {
   /// The sender must wait: the receiver does not look (streams only).
   bool full(Side from) const;
   void carry(Side from, Packet packet);
+  /// Bytes of both directions that the client knows to have come over until `at`, which must be one
+  /// of the last seconds: all that has arrived, and over a stream the arrived part of a message.
+  std::uint64_t carried(Instant at) const;
   /// When the sender knows that what it has sent has arrived; never, if it will not.
   std::optional<Instant> acknowledged(Side from);
   /// The receiver has taken one packet.
@@ -131,11 +134,19 @@ class Wire : public std::enable_shared_from_this<Wire> {
   bool over() const { return over_; }
 
  private:
+  /// A message on its way, from the first byte's arrival to the last one's.
+  struct Passage {
+    Instant begin;
+    Instant end;
+    std::size_t bytes;
+  };
+
   /// Until what has arrived is looked at.
   static constexpr Duration kMoment = 100ms;
 
   bool hushed() const { return hushed_until_ != Instant{} && world_.now() <= calm_since(); }
   static std::size_t index(Side side) { return static_cast<std::size_t>(side); }
+  Instant schedule(Side from, std::size_t bytes);
   void meet_obstacle(Side from, const Packet& packet);
   void deliver(Side from);
   void lose(Side from);
@@ -152,6 +163,9 @@ class Wire : public std::enable_shared_from_this<Wire> {
   std::array<SimQueuePair*, 2> ends_{};
   std::array<std::deque<Packet>, 2> flight_;
   std::array<Instant, 2> last_arrival_{};
+  std::array<std::deque<Passage>, 2> passages_;
+  std::array<std::uint64_t, 2> passed_{};  ///< bytes before those
+  Instant silent_since_ = Instant::max();  ///< in one direction, for good
   std::array<unsigned, 2> under_way_{};
   std::array<bool, 2> silent_{};
   std::array<bool, 2> breaking_{};

@@ -35,7 +35,7 @@ class KeepaliveWatch {
   }
   void on_reply() { state_ = State::replied; }
 
-  /// At each interval. `received`: arrivals so far; `owes`: answers are due.
+  /// At each interval. `received`: signs of life so far; `owes`: answers are due.
   Verdict on_interval(std::uint64_t received, bool owes, unsigned misses_max) {
     const bool heard = std::exchange(received_before_, received) != received;
     if (heard || !owes) {

@@ -92,6 +92,7 @@ class ClientLane final {
     Link link_;  ///< while it is attached
     bool answered_ = false;
     std::uint64_t received_ = 0;
+    std::uint64_t moves_ = 0;  ///< looks that found bytes on their way
     std::uint64_t sent_ = 0;
     std::uint64_t left_ = 0;
     KeepaliveWatch watch_;
@@ -219,6 +220,7 @@ class ClientLane final {
   unsigned open() const { return choice_.open(order_.kept()); }
   /// The open paths that a request takes now: silent ones only if there are no others.
   unsigned ways() const { return choice_.ways(order_.kept()); }
+  unsigned ways_of(std::uint16_t index) const;
   bool is_late(const Connection& connection, std::uint32_t index) const;
   void take_late(Connection& connection, std::uint16_t index);
   bool follows_scope(const Request& request) const;
@@ -230,6 +232,7 @@ class ClientLane final {
   void transmit(std::uint16_t index);
   void paths_changed();
   void resend_stranded();
+  void look_at(Connection& connection, Instant now);
   void ask_witnesses(Instant now);
   void judge(Instant now, Raced& raced);
   bool is_beaten(unsigned path, Instant now, Raced& raced) const;

@@ -18,7 +18,8 @@ bool ClientLane::probe(unsigned path, unsigned misses_max, Instant now) {
   Connection& connection = connections_[path];
   if (!attached(path) || !connection.link_.exactly_once) return true;
   const bool owes = in_flight(path) > 0;
-  const auto verdict = connection.watch_.on_interval(connection.received_, owes, misses_max);
+  const std::uint64_t signs = connection.received_ + connection.moves_;
+  const auto verdict = connection.watch_.on_interval(signs, owes, misses_max);
   // Answers prove nothing: their requests may have come before one that did not pass.
   if (connection.watch_.proves_life()) {
     slots_.on_arrived(path);

@@ -38,11 +38,18 @@ class Trailer {
 
 }  // namespace
 
+/// The paths that the request of a slot may go over now: those that it has not been on, if any.
+unsigned ClientLane::ways_of(std::uint16_t index) const {
+  const unsigned all = ways() & ~unsigned{slots_.owes(index)};
+  const unsigned others = all & ~unsigned{slots_[index].been_on};
+  return others != 0 ? others : all;
+}
+
 /// Sends the request of a slot, for the first time or again. A slot without a request was cancelled
 /// by its caller: only its end is asked for.
 void ClientLane::transmit(std::uint16_t index) {
   LaneSlot& slot = slots_[index];
-  const unsigned ways_to_go = ways() & ~unsigned{slots_.owes(index)};
+  const unsigned ways_to_go = ways_of(index);
   const unsigned path = choice_.choose(ways_to_go, order_.kept() && slots_.in_use() > 1);
   Connection& connection = connections_[path];
   const Link& link = connection.link_;
@@ -57,6 +64,7 @@ void ClientLane::transmit(std::uint16_t index) {
 
   slot.state = SlotState::in_flight;
   slot.path = static_cast<std::uint8_t>(path);
+  slot.been_on = static_cast<PathMask>(slot.been_on | 1U << path);
   if (!slot.is_write()) {
     data_length = static_cast<std::uint32_t>(request->read_data.size());
     user_length = trailer.size();
@@ -131,6 +139,7 @@ void ClientLane::detach(unsigned path, Instant now) {
   moving_ = static_cast<PathMask>(moving_ & ~(1U << path));
   for (unsigned i = slots_.count(); i > 0; --i) {
     LaneSlot& slot = slots_[i - 1];
+    slot.been_on = static_cast<PathMask>(slot.been_on & ~(1U << path));
     if (!slot.is_on(path)) continue;
     slot.wait.on_lost(now);
     slot.exposed = false;

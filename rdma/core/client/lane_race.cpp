@@ -52,7 +52,7 @@ Raced ClientLane::race(Instant now) {
   for (Connection& connection : connections_) {
     if (!connection.link_.races) continue;
     note_answer(connection.path_, now);
-    connection.race_.look(now, connection.received_, in_flight(connection.path_) > 0);
+    look_at(connection, now);
     choice_.suspect(connection.path_, connection.race_.silent());
   }
   ask_witnesses(now);
@@ -65,6 +65,13 @@ Raced ClientLane::race(Instant now) {
   raced.moved = std::exchange(moved_, 0);
   if (raced.moved > 0) resume();
   return raced;
+}
+
+void ClientLane::look_at(Connection& connection, Instant now) {
+  const bool owes = in_flight(connection.path_) > 0;
+  if (!connection.race_.look(now, connection.received_, owes)) return;
+  const std::uint64_t bytes = connection.link_.queue_pair->carried();
+  if (connection.race_.on_carried(now, bytes)) ++connection.moves_;
 }
 
 /// Asks those that are quiet, and of the others those that could testify against one of them.
@@ -121,11 +128,13 @@ void ClientLane::move_on() {
 }
 
 /// Takes requests of a silent path, the oldest first. One whose memory the device works in has to
-/// wait for the end of the connection.
+/// wait for the end of the connection. None goes to a path that it has been on: paths that are slow
+/// would send requests to and fro for ever.
 void ClientLane::move_from(unsigned path) {
   std::vector<std::uint16_t> leaving;
   for (std::uint16_t i = 0; i < slots_.count(); ++i) {
-    const bool can_go = (ways() & ~unsigned{slots_.owes(i)} & ~(1U << path)) != 0;
+    const unsigned been = unsigned{slots_.owes(i)} | slots_[i].been_on;
+    const bool can_go = (ways() & ~been & ~(1U << path)) != 0;
     const bool in_place = connections_[path].link_.queue_pair->works_in_place(i);
     if (slots_[i].is_on(path) && can_go && !in_place) leaving.push_back(i);
   }

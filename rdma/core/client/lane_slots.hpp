@@ -28,6 +28,7 @@ struct LaneSlot {
   SlotState state = SlotState::free;
   Direction direction = Direction::read;
   std::uint8_t path = kNoPath;  ///< in_flight: on it; quarantined: lost with it
+  PathMask been_on = 0;         ///< paths that have carried its request, and stand since then
   bool exposed = false;         ///< the server may write to the memory of its request
   std::uint32_t expected_bytes = 0;
   std::uint32_t generation = 0;  ///< of the newest change in this slot
@@ -79,6 +80,7 @@ class LaneSlots {
     return ways != 0 && (!free_.empty() || (!owing_.empty() && free(ways) > 0));
   }
   LaneSlot& operator[](std::size_t index) { return slots_[index]; }
+  const LaneSlot& operator[](std::size_t index) const { return slots_[index]; }
   auto begin() { return slots_.begin(); }
   auto end() { return slots_.end(); }
   auto begin() const { return slots_.begin(); }

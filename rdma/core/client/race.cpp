@@ -36,13 +36,24 @@ void Race::step(RaceEvent event) {
   state_ = *next;
 }
 
-void Race::look(Instant now, std::uint64_t received, bool owes) {
+bool Race::look(Instant now, std::uint64_t received, bool owes) {
   const bool heard = std::exchange(seen_, received) != received;
   if (heard) step(RaceEvent::arrival);
+  if (heard) carried_.reset();
   const bool due = owes || !is_calm();
   const bool begins = due && !owed_;
   owed_ = due;
   if (heard || begins) heard_at_ = now;
+  return due && !heard;
+}
+
+bool Race::on_carried(Instant now, std::uint64_t bytes) {
+  if (!carried_) carried_ = bytes;
+  if (bytes < *carried_ + kMoves) return false;
+  carried_ = bytes;
+  step(RaceEvent::arrival);
+  heard_at_ = now;
+  return true;
 }
 
 void Race::on_asked(Instant now) {

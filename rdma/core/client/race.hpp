@@ -72,8 +72,13 @@ class Race {
     seen_ = received;
   }
   /// At each look, before the questions below. `received`: arrivals so far; `owes`: answers to
-  /// requests are due.
-  void look(Instant now, std::uint64_t received, bool owes);
+  /// requests are due. True: something is due and nothing has come since the last look, so that
+  /// on_carried() is to be told.
+  [[nodiscard]] bool look(Instant now, std::uint64_t received, bool owes);
+  /// The bytes that the connection has carried so far, QueuePair::carried(). A connection whose
+  /// bytes move is not silent, although a large message may take long to be complete. True: they
+  /// do.
+  bool on_carried(Instant now, std::uint64_t bytes);
   /// Something is due, and nothing has come for so long that the connection is to be asked.
   bool quiet(Instant now, std::uint64_t received) const {
     return owed_ && received == seen_ && now - heard_at_ >= std::max(kQuiet, 2 * rtt_);
@@ -99,6 +104,8 @@ class Race {
   static constexpr Duration kQuiet = std::chrono::milliseconds{100};
   static constexpr Duration kGrace = std::chrono::milliseconds{100};
   static constexpr Duration kLongestRtt = std::chrono::milliseconds{250};
+  /// Bytes that move. Fewer may be an acknowledged question, on a path that loses large messages.
+  static constexpr std::uint64_t kMoves = 512;
 
   /// A witness is asked no earlier.
   Instant since() const { return std::max(question_, heard_at_); }
@@ -107,6 +114,7 @@ class Race {
   RaceState state_ = RaceState::calm;
   bool owed_ = false;  ///< at the last look, or since a question
   std::uint64_t seen_ = 0;
+  std::optional<std::uint64_t> carried_;  ///< bytes, when some had moved; none: not asked yet
   Instant heard_at_{};
   Instant question_{};              ///< when the newest question was sent
   Instant asked_ = Instant::min();  ///< when the last answered question was sent

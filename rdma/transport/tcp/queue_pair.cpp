@@ -6,7 +6,6 @@
 #include <new>
 #include <utility>
 
-#include "rdma/transport/tcp/send_buffer.hpp"
 #include "rdma/wire/ensure.hpp"
 
 namespace rtrs::tcp {

@@ -13,6 +13,7 @@
 #include "rdma/transport/connection.hpp"
 #include "rdma/transport/tcp/frame.hpp"
 #include "rdma/transport/tcp/region_table.hpp"
+#include "rdma/transport/tcp/send_buffer.hpp"
 #include "rdma/transport/tcp/send_queue.hpp"
 #include "rdma/transport/tcp/stream.hpp"
 
@@ -52,6 +53,7 @@ class TcpQueuePair final : public Connection {
   void withdraw(std::uint32_t window) override;
   void flush() override;
   Ticket sent() const override { return queue_.sent(); }
+  std::uint64_t carried() const override { return bytes_carried(stream_.descriptor()); }
   void disown_unsent() override { queue_.disown(); }
   void disown_unsent_in(ConstBytes memory) override { queue_.disown(memory); }
   bool sends_from_anywhere() const override { return true; }

@@ -31,4 +31,12 @@ void bound_send_buffer(int socket) {
   if (bytes > 0) setsockopt(socket, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof(bytes));
 }
 
+std::uint64_t bytes_carried(int socket) {
+  tcp_info info{};
+  socklen_t size = sizeof(info);
+  if (getsockopt(socket, IPPROTO_TCP, TCP_INFO, &info, &size) != 0) return 0;
+  const bool told = size >= offsetof(tcp_info, tcpi_segs_out);  // both are in front of it
+  return told ? info.tcpi_bytes_acked + info.tcpi_bytes_received : 0;
+}
+
 }  // namespace rtrs::tcp

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The bytes that a TCP connection may have under way.
+// The bytes that a TCP connection may have under way, and those that it has carried.
 #pragma once
 
 #include <cstdint>
@@ -17,5 +17,9 @@ int send_buffer_for(std::uint32_t shortest_round_trip_us);
 ///
 /// Errors: none; the kernel goes on choosing.
 void bound_send_buffer(int socket);
+
+/// Bytes that the kernel has received from the peer, and those of ours that the peer's kernel has
+/// acknowledged. Errors: 0; the kernel does not tell, or it is no socket of TCP.
+std::uint64_t bytes_carried(int socket);
 
 }  // namespace rtrs::tcp

@@ -94,6 +94,8 @@ class VerbsQueuePair final : public Connection {
   Ticket sent() const override { return std::max(sends_->last_posted(), disowned_); }
   /// The addresses and numbers of both queue pairs, the connecting side's first; zeros over iWARP.
   Binding binding() const override;
+  /// A send counts when the device tells of its end, and an arrival not before its end.
+  std::uint64_t carried() const override { return sends_->completed() * kMaxInline; }
   void disown_unsent() override { disowned_ = sends_->last_pushed(); }
 
   Status progress(QueuePairHandler& handler) override;

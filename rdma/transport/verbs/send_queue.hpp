@@ -56,6 +56,8 @@ class SendQueue {
   Ticket last_posted() const { return head_; }
   /// The device is certainly done with everything that it was given.
   bool idle() const { return completed_ == head_; }
+  /// The last one that it is certainly done with: the peer's device has it.
+  Ticket completed() const { return completed_; }
 
   /// Posts as many as the device takes. Errors: the reason, in words; "" = fine.
   std::string flush();

@@ -25,7 +25,8 @@ class FakeQueuePair final : public QueuePair {
   std::map<std::uint32_t, MutableBytes> exposed;
   std::map<std::uint32_t, unsigned> revocations;
   std::uint64_t receives = 0;
-  Ticket sent_up_to = ~Ticket{0};  ///< what sent() answers at most
+  Ticket sent_up_to = ~Ticket{0};   ///< what sent() answers at most
+  std::uint64_t bytes_carried = 0;  ///< what carried() answers
   int disowned = 0;
   int detours_ended = 0;
   bool anywhere = false;  ///< what sends_from_anywhere() answers
@@ -62,6 +63,7 @@ class FakeQueuePair final : public QueuePair {
   void withdraw(std::uint32_t window) override { exposed.erase(window); }
   void flush() override {}
   Ticket sent() const override { return std::min(sent_up_to, Ticket{posts.size()}); }
+  std::uint64_t carried() const override { return bytes_carried; }
   void disown_unsent() override { ++disowned; }
   void end_detour() override { ++detours_ended; }
   bool sends_from_anywhere() const override { return anywhere; }

@@ -8,6 +8,8 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <deque>
+#include <utility>
 
 #include "tests/unit/core/client_failover_bench.hpp"
 
@@ -206,6 +208,146 @@ TEST_CASE("no more than 4 MiB are sent again at a time") {
   CHECK(bench.requests(1) == 1);
   CHECK(bench.reply(1, first.slot) == nullptr);
   CHECK(bench.requests(1) == 2);
+}
+
+/// One request after the other on a lane whose two paths carry bytes at a rate, in order.
+struct SlowBench : Bench {
+  SlowBench(bool read, bool with_races) : request{read} {
+    max_io_size = kSize;
+    races = with_races;
+    attach(0);
+    attach(1);
+    lane.race(now);
+    request.buffer.resize(kSize);
+    if (read) request.read_data = request.buffer;
+    if (!read) request.write_data = request.buffer;
+    lane.submit(request);
+  }
+  /// True: the path has something to carry.
+  bool take_posts(unsigned path) {
+    for (; seen[path] < posts(path); ++seen[path]) {
+      const bool asks = queue_pairs[path].posts[seen[path]].immediate == wire::kHeartbeat;
+      pipe[path].push_back(asks ? kQuestion : kSize);
+      if (!asks) ++copies;
+    }
+    return !pipe[path].empty();
+  }
+  /// Carries so many bytes on the path.
+  void carry(unsigned path, double bytes) {
+    queue_pairs[path].bytes_carried += static_cast<std::uint64_t>(bytes);
+    while (!pipe[path].empty() && bytes >= pipe[path].front().left) {
+      bytes -= pipe[path].front().left;
+      const bool asks = pipe[path].front().size == kQuestion;
+      pipe[path].pop_front();
+      if (!asks) REQUIRE(reply(path, request.slot) == nullptr);
+      if (!asks) continue;
+      REQUIRE(lane.connection(path).on_write_with_immediate(wire::kHeartbeatAck, 0) == nullptr);
+      lane.note_answer(path, now);
+    }
+    if (!pipe[path].empty()) pipe[path].front().left -= bytes;
+  }
+
+  static constexpr unsigned kSize = 256 * 1024;
+  static constexpr unsigned kQuestion = 32;
+  struct Message {
+    unsigned size;
+    double left = size;
+    Message(unsigned bytes) : size{bytes} {}
+  };
+  Instant now{1h};
+  TestRequest request;
+  std::deque<Message> pipe[2];
+  std::size_t seen[2] = {0, 0};
+  unsigned copies = 0;
+};
+
+TEST_CASE("a request that takes long to transfer stays where its bytes move") {
+  for (const bool read : {true, false}) {
+    SlowBench bench{read, /*with_races=*/true};
+    const Instant begin = bench.now;
+    for (int ms = 1; bench.request.calls == 0 && ms < 60'000; ++ms) {
+      for (unsigned path = 0; path < 2; ++path) {
+        if (bench.take_posts(path)) bench.carry(path, 800);  // 0.8 MB/s
+      }
+      bench.now += 1ms;
+      if (ms % 50 == 0) bench.lane.race(bench.now);
+    }
+    CHECK(bench.request.calls == 1);
+    CHECK(bench.now - begin < 350ms);
+    CHECK(bench.copies == 1);
+  }
+}
+
+/// Requests that end in a time where many lanes share the rate of two paths.
+unsigned ended_by_many(bool with_races) {
+  constexpr unsigned kLanes = 75;
+  constexpr double kRate = 62'500;  // bytes per millisecond and path
+  std::deque<SlowBench> lanes;
+  for (unsigned i = 0; i < kLanes; ++i) lanes.emplace_back(/*read=*/true, with_races);
+  unsigned ended = 0;
+  for (int ms = 1; ms <= 5'000; ++ms) {
+    for (unsigned path = 0; path < 2; ++path) {
+      const auto busy =
+          std::ranges::count_if(lanes, [path](SlowBench& lane) { return lane.take_posts(path); });
+      for (SlowBench& lane : lanes) {
+        if (!lane.pipe[path].empty()) lane.carry(path, kRate / static_cast<double>(busy));
+      }
+    }
+    for (SlowBench& lane : lanes) {
+      lane.now += 1ms;
+      if (with_races && ms % 50 == 0) lane.lane.race(lane.now);
+      if (std::exchange(lane.request.calls, 0) == 0) continue;
+      ++ended;
+      lane.request.state = Request::State::idle;
+      lane.lane.submit(lane.request);
+    }
+  }
+  return ended;
+}
+
+TEST_CASE("many large requests at a time take turns, and none of them is sent again for that") {
+  const unsigned without = ended_by_many(false);
+  CHECK(without > 1'000);
+  CHECK(ended_by_many(true) >= without * 95 / 100);
+}
+
+TEST_CASE("a request goes once to each path, and again where the path has come again") {
+  RaceBench bench;
+  TestRequest request;
+  bench.lane.submit(request);
+  bench.look_for(350ms, 0b10);
+  REQUIRE(bench.requests(1) == 1);
+  CHECK(bench.reply(0, request.slot) == nullptr);  // late; nothing is owed any more
+  SUBCASE("the second path falls silent, too") {
+    bench.look_for(5s, 0b01);
+    CHECK(bench.requests(0) == 1);
+    CHECK(bench.requests(1) == 1);
+  }
+  SUBCASE("the second path is lost") {
+    bench.lane.detach(1, bench.now);
+    CHECK(bench.requests(0) == 2);
+  }
+  SUBCASE("the first path has come again meanwhile") {
+    bench.lane.detach(0, bench.now);
+    bench.attach(0);
+    bench.look_for(350ms, 0b01);
+    CHECK(bench.requests(0) == 2);
+  }
+}
+
+TEST_CASE("an acknowledged question alone is no life of a connection") {
+  RaceBench bench;
+  TestRequest request;
+  bench.lane.submit(request);
+  bench.look_for(150ms, 0b10);
+  bench.queue_pairs[0].bytes_carried += 48;
+  CHECK(bench.look_for(200ms, 0b10).moved == 1);
+  SUBCASE("and ends no silence, but bytes do") {
+    bench.queue_pairs[0].bytes_carried += 48;
+    CHECK(bench.look_for(50ms, 0b10).silent == 0b01);
+    bench.queue_pairs[0].bytes_carried += 4096;
+    CHECK(bench.look_for(50ms, 0b10).silent == 0);
+  }
 }
 
 TEST_CASE("three silences within ten seconds are too many") {
