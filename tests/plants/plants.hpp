@@ -117,6 +117,7 @@ namespace plants {
   X(suspect_used, "requests go over a silent path, although another one answers")                  \
   X(moved_again, "a request that leaves a silent path goes to one that it has been on")            \
   X(bytes_unseen, "a connection is silent while no message is complete, although its bytes move")  \
+  X(witness_forgotten, "a witness that owes nothing but its answer is silent for ever")            \
   X(flush_outlives_loss, "a flush under way when the machine restarts counts for what is lost")
 
 // Of servers and memory paths: rnbd-sim-memory-planted.

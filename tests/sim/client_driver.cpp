@@ -363,6 +363,7 @@ void ClientDriver::lose(unsigned index, const char* why, const rtrs::Cause& caus
     traffic.unanswered = traffic.unanswered || lanes_[i]->in_flight(index) > 0;
     if (i > 0) traffic.silence = std::max(traffic.silence, lanes_[i]->connection(index).silence());
   }
+  owed_requests_ = traffic.unanswered;
   feed({.kind = rtrs::ClientEvent::Kind::lost,
         .path = index,
         .generation = paths_[index].generation,

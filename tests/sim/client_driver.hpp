@@ -175,6 +175,7 @@ class ClientDriver {
   void schedule_races();
   void run_races();
   bool receive_all(LaneIndex i);
+  void judge_silence(unsigned path, LaneIndex i, bool is);
   void judge_bytes(const Wire& wire, Instant since);
   void judge_race(LaneIndex i, unsigned before, const rtrs::Raced& raced);
   bool races() const;
@@ -209,6 +210,7 @@ class ClientDriver {
   rtrs::ClientSession& session_;  ///< the machine's
   bool performing_ = false;       ///< an action: those that it leads to are performed behind it
   bool in_the_way_ = false;       ///< of the path that is being lost
+  bool owed_requests_ = false;    ///< that path, answers to them
   PathWatch path_watch_;
   LatencyWatch latency_watch_;
   std::vector<Path> paths_;
@@ -217,8 +219,10 @@ class ClientDriver {
   rtrs::Unresolved unresolved_;
   rtrs::Unresolved control_unresolved_;
   std::vector<std::unique_ptr<rtrs::ClientLane>> lanes_;
-  std::vector<unsigned> waiters_;                        ///< by lane
-  std::vector<unsigned> silent_;                         ///< paths, by lane
+  std::vector<unsigned> waiters_;  ///< by lane
+  std::vector<unsigned> silent_;   ///< paths, by lane
+  /// Path and lane of connections that are silent now.
+  std::map<std::pair<unsigned, LaneIndex>, Instant> silent_since_;
   bool in_race_ = false;                                 ///< a lane looks at its race
   std::vector<std::pair<unsigned, bool>> sent_in_race_;  ///< paths of requests; owe on another one
   /// Requests without an answer: path and permit, of lanes of I/O.

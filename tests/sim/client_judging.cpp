@@ -89,7 +89,9 @@ bool ClientDriver::races() const {
 
 void ClientDriver::judge_distrust(unsigned index) {
   if (!in_the_way_) world_.violate(who() + " distrusts a path that nothing is in the way of");
-  if (network_.is_obstructed(serial_, index)) latency_watch_.stalled(index, healthy_since());
+  // A witness, from which nobody waits for a request, may be one although it is not trusted.
+  if (owed_requests_ && network_.is_obstructed(serial_, index))
+    latency_watch_.stalled(index, healthy_since());
 }
 
 /// On all paths.

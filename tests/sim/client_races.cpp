@@ -63,6 +63,7 @@ void ClientDriver::judge_race(LaneIndex i, unsigned before, const rtrs::Raced& r
   for (unsigned path = 0; path < paths_.size(); ++path) {
     const bool is = (raced.silent >> path & 1) != 0;
     path_watch_.set_silent(path, i, is);
+    judge_silence(path, i, is);
     if (!is) continue;
     const Wire& wire = *paths_[path].links[i].wire;
     const bool is_only = std::has_single_bit(raced.silent) && raced.since != Instant::max();
@@ -73,6 +74,20 @@ void ClientDriver::judge_race(LaneIndex i, unsigned before, const rtrs::Raced& r
     const bool slow = network.rate > 0 && !network.stream;     // nobody sees the bytes move
     if (wire.touched() || wire.over() || was_hushed || reads_late || slow) continue;
     world_.violate(who() + " finds a path silent that nothing is in the way of");
+  }
+}
+
+/// One that stays silent is given up, whether it owes answers to requests or not.
+void ClientDriver::judge_silence(unsigned path, LaneIndex i, bool is) {
+  if (!is) {
+    silent_since_.erase({path, i});
+    return;
+  }
+  const Instant since = silent_since_.try_emplace({path, i}, world_.now()).first->second;
+  const Duration interval = setup_.knobs.heartbeat_interval;
+  const Duration limit = (interval + interval / 20) * (session_.misses_max(path) + 3) + 20ms;
+  if (world_.now() - std::max(since, world_.awake_since(setup_.node)) > limit) {
+    world_.violate(who() + " keeps a path on which a connection is silent");
   }
 }
 

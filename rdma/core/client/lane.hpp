@@ -238,6 +238,7 @@ class ClientLane final {
   bool is_beaten(unsigned path, Instant now, Raced& raced) const;
   void move_on();
   void move_from(unsigned path);
+  bool is_held(const LaneSlot& slot) const;
   bool overdue(const LaneSlot& slot, Instant limit) const;
   Request* overdue_waiting(Instant limit) const;
   void withdraw(const Request& request);

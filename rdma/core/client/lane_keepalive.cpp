@@ -2,6 +2,7 @@
 // The life of a lane's connections, and the time that requests wait for one that carries them.
 // Source: docs/protocol.md, heartbeats; docs/decisions, 30.
 #include <algorithm>
+#include <bit>
 
 #include "rdma/core/client/lane.hpp"
 #include "rdma/wire/immediate.hpp"
@@ -17,7 +18,8 @@ constexpr Duration kBackSoon = std::chrono::seconds{2};
 bool ClientLane::probe(unsigned path, unsigned misses_max, Instant now) {
   Connection& connection = connections_[path];
   if (!attached(path) || !connection.link_.exactly_once) return true;
-  const bool owes = in_flight(path) > 0;
+  // A witness owes the answer to its question.
+  const bool owes = in_flight(path) > 0 || !connection.race_.is_calm();
   const std::uint64_t signs = connection.received_ + connection.moves_;
   const auto verdict = connection.watch_.on_interval(signs, owes, misses_max);
   // Answers prove nothing: their requests may have come before one that did not pass.
@@ -70,9 +72,19 @@ void ClientLane::note_pause(Duration pause) {
   waiting_.put_off_waits(pause);
 }
 
+/// A path that answers questions owes an answer for it: the server has a copy, or will.
+bool ClientLane::is_held(const LaneSlot& slot) const {
+  const auto index = static_cast<std::size_t>(&slot - &slots_[0]);
+  for (unsigned owing = slots_.owes(index); owing != 0; owing &= owing - 1) {
+    const auto path = static_cast<unsigned>(std::countr_zero(owing));
+    if (attached(path) && !connections_[path].mute()) return true;
+  }
+  return false;
+}
+
 bool ClientLane::overdue(const LaneSlot& slot, Instant limit) const {
   if (order_.peer() != Peer::own || slot.request == nullptr) return false;
-  if (slot.is_stranded()) return slot.wait.since() <= limit - kBackSoon;
+  if (slot.is_stranded()) return slot.wait.since() <= limit - kBackSoon && !is_held(slot);
   // A path that is lost before it falls silent, again and again, is none either.
   const bool no_use = connections_[slot.path].mute() || slot.wait.in_vain();
   return slot.wait.since() <= limit && no_use;

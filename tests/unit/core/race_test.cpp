@@ -335,6 +335,52 @@ TEST_CASE("a request goes once to each path, and again where the path has come a
   }
 }
 
+TEST_CASE("a witness that says nothing for ever is given up") {
+  RaceBench bench;
+  TestRequest request;
+  bench.lane.use(0b01, PathPolicy::min_inflight);
+  bench.lane.submit(request);
+  bench.look_for(1s, 0b01);  // storage is slow; the other path is asked, and has been forgotten
+  REQUIRE(bench.lane.connection(1).silence() == 0);
+  CHECK(bench.reply(0, request.slot) == nullptr);
+  constexpr unsigned kMisses = 4;
+  unsigned intervals = 0;
+  while (bench.lane.probe(1, kMisses, bench.now) && intervals < 100) {
+    bench.look_for(500ms, 0b01);
+    CHECK(bench.lane.probe(0, kMisses, bench.now));
+    ++intervals;
+  }
+  CHECK(intervals == kMisses + 1);
+  bench.lane.detach(1, bench.now);
+  bench.look_for(100ms, 0b01);
+  CHECK(bench.lane.at_rest());
+}
+
+TEST_CASE("a request that a live server holds does not fail with another path") {
+  RaceBench bench;
+  TestRequest request;
+  bench.lane.submit(request);
+  bench.look_for(350ms, 0b10);
+  REQUIRE(bench.requests(1) == 1);
+  bench.lane.detach(1, bench.now);  // the first path lives again, and storage hangs
+  const auto fails_after = [&](Duration time, unsigned live) {
+    for (const Instant end = bench.now + time; bench.now < end;) {
+      bench.look_for(500ms, live);
+      bench.lane.probe(0, 4, bench.now);
+    }
+    return bench.lane.overdue(bench.now - 5s);
+  };
+  CHECK_FALSE(fails_after(40s, 0b01));
+  SUBCASE("until that path is mute, too") { CHECK(fails_after(2s, 0b00)); }
+  SUBCASE("and ends with the answer to a copy") {
+    CHECK(bench.reply(0, request.slot) == nullptr);  // of the one that has left
+    REQUIRE(bench.requests(0) == 2);
+    CHECK(bench.reply(0, request.slot) == nullptr);
+    CHECK(request.calls == 1);
+    CHECK(request.error == 0);
+  }
+}
+
 TEST_CASE("an acknowledged question alone is no life of a connection") {
   RaceBench bench;
   TestRequest request;
