@@ -24,7 +24,7 @@ void ClientDriver::run_races() {
   rtrs::Raced all;
   bool changed = false;
   for (LaneIndex i = 1; i < lanes_.size(); ++i) {
-    if (lanes_[i]->quiet(world_.now()) && !receive_all(i)) return;
+    if (lanes_[i]->quiet(world_.now()) != 0 && !receive_all(i)) return;
     in_race_ = true;
     const rtrs::Raced raced = lanes_[i]->race(world_.now());
     in_race_ = false;

@@ -139,9 +139,9 @@ class ClientLane final {
   /// Ends overdue() requests with `error`. Returns the mute paths that had some of them in flight:
   /// they are of no use to other requests either.
   PathMask fail_overdue(Instant limit, int error);
-  /// Some connection has been silent for so long that the next race() may judge it. All
-  /// arrivals must be received before that.
-  bool quiet(Instant now) const;
+  /// The paths whose connections have been silent for so long that a race() of the same time may
+  /// judge them. All their arrivals must be received before that.
+  PathMask quiet(Instant now) const;
   /// Notes when the answer to a question has come, if one has.
   void note_answer(unsigned path, Instant now);
   /// Looks at the race of the lane's connections; to be called each 50 ms while anything is in

@@ -18,10 +18,13 @@ constexpr bool has(unsigned paths, unsigned path) { return (paths >> path & 1) !
 
 }  // namespace
 
-bool ClientLane::quiet(Instant now) const {
-  return std::ranges::any_of(connections_, [&](const Connection& connection) {
-    return connection.link_.races && connection.race_.quiet(now, connection.received_);
-  });
+PathMask ClientLane::quiet(Instant now) const {
+  unsigned paths = 0;
+  for (const Connection& connection : connections_) {
+    const bool is = connection.link_.races && connection.race_.quiet(now, connection.received_);
+    paths |= unsigned{is} << connection.path_;
+  }
+  return static_cast<PathMask>(paths);
 }
 
 bool ClientLane::at_rest() const {

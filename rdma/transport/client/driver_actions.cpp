@@ -117,7 +117,8 @@ void ClientDriver::perform_on_io(const ClientAction& action) {
     case Kind::break_recovery:
       return recovery_->break_off();
     case Kind::allow:
-      return lanes_.allow(path, session_.path(path).accessible());
+      lanes_.allow(path, session_.path(path).accessible());
+      return watch_races_on_io();  // requests may have gone that waited for the path
     case Kind::acknowledge:
       if (PathDriver* driver = paths_.find(path)) driver->core().acknowledge_access();
       return;

@@ -111,7 +111,7 @@ void LaneDriver::lead(Lock& lock, Waiter& self, const Interrupt& interrupt) {
   // By the clock: on a busy lane the sleep never lasts a whole slice.
   auto ask_at = Clock::now() + kLaneSlice;
   while (!self.operation->finished() && !self.interrupted && !looping()) {
-    if (more_ || !spin_as_leader()) receive_as_leader(lock, *self.operation);
+    if (more_ != 0 || !spin_as_leader()) receive_as_leader(lock, *self.operation);
     if (Clock::now() < ask_at) continue;
     lock.unlock();
     self.interrupted = interrupt();
@@ -126,7 +126,7 @@ void LaneDriver::lead(Lock& lock, Waiter& self, const Interrupt& interrupt) {
 
 /// Sleeps until something arrives, and receives it.
 void LaneDriver::receive_as_leader(Lock& lock, const Operation& operation) {
-  if (more_) {
+  if (more_ != 0) {
     // A server that never stops sending must not keep the lane.
     if (mutex_.wanted()) mutex_.let_others_in();
   } else if (operation.finished() || looping()) {
@@ -238,7 +238,7 @@ bool LaneDriver::spin_as_leader() {
     mutex_.let_others_in();
     if (looping() != loop) return false;
     drive();
-    came = more_ || received() != before;
+    came = more_ != 0 || received() != before;
     in_time = Clock::now() < end;
   } while (!came && in_time);
   // A late arrival was not found by spinning: somebody else had the CPU.
@@ -284,7 +284,7 @@ void LaneDriver::hand_over() {
 }
 
 void LaneDriver::drive() {
-  more_ = false;
+  more_ = 0;
   for (unsigned i = 0; i < path_limit_; ++i) {
     if (paths_[i].connection && !paths_[i].broken) drive(i);
   }
@@ -294,7 +294,7 @@ void LaneDriver::drive(unsigned index) {
   Path& path = paths_[index];
   const auto status = path.connection->progress(lane_.connection(index));
   if (lane_.connection(index).has_answered()) lane_.note_answer(index, now());
-  if (status == Connection::Status::more) more_ = true;
+  if (status == Connection::Status::more) more_ = static_cast<PathMask>(more_ | 1U << index);
   posted_ = false;
   lane_.flush();
   path.arrivals.store(lane_.connection(index).received(), std::memory_order_relaxed);

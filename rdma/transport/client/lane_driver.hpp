@@ -128,7 +128,7 @@ class LaneDriver {
   bool wants_to_write() const;
   void drive();
   void drive(unsigned path);
-  bool receive_in_time();
+  bool receive_in_time(PathMask quiet);
   void tell_if_busy() {
     if (std::exchange(unwatched_, false)) owner_.on_busy();
   }
@@ -155,7 +155,7 @@ class LaneDriver {
   Leader leader_ = Leader::nobody;
   bool unwatched_ = false;  ///< nobody looks at the race, and somebody must if requests come
   PathMask silent_ = 0;     ///< at the last look
-  bool more_ = false;       ///< arrivals may exist without an event of the descriptors
+  PathMask more_ = 0;       ///< paths with arrivals, perhaps, without an event of the descriptors
   Waiter* followers_head_ = nullptr;
   Waiter* followers_tail_ = nullptr;
   bool awaiting_ = false;  ///< the leader is in a connection's await(), and does not hold the lane

@@ -84,24 +84,26 @@ unsigned LaneDriver::silence(unsigned index) {
 
 Raced LaneDriver::look_at_race() {
   const Lock lock{mutex_};
-  Raced raced{.silent = silent_};
-  if (lane_.quiet(now())) {
-    if (!receive_in_time()) return raced;  // nobody is judged by what nobody has read
-    posted_ = true;
+  const Instant time = now();  // who is not quiet then is not judged below
+  const PathMask quiet = lane_.quiet(time);
+  if (quiet != 0 && !receive_in_time(quiet)) {
+    return {.silent = silent_};  // nobody is judged by what nobody has read
   }
-  raced = lane_.race(now());
+  const Raced raced = lane_.race(time);
   silent_ = raced.silent;
+  posted_ = true;  // questions, or requests
   return raced;
 }
 
 /// Receives all that has come. The leader may be asleep, and its own request may end here. False:
-/// more may have come, or it is in the receive itself, which it leaves soon.
-bool LaneDriver::receive_in_time() {
+/// more may have come on a quiet connection, or the leader is in the receive itself, which it
+/// leaves soon. Others may be busy for ever.
+bool LaneDriver::receive_in_time(PathMask quiet) {
   if (awaiting_) return false;
   const std::uint64_t before = received();
   drive();
-  if (led() && (more_ || received() != before)) kick();
-  return !more_;
+  if (led() && (more_ != 0 || received() != before)) kick();
+  return (more_ & quiet) == 0;
 }
 
 bool LaneDriver::end_looks() {

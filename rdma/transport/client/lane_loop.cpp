@@ -52,11 +52,11 @@ class LaneDriver::Loop final : public LaneLoop {
 
   bool progress(std::span<const pollfd> polled) override {
     Lock lock{driver_.mutex_};
-    if (driver_.more_ && driver_.mutex_.wanted()) driver_.mutex_.let_others_in();
+    if (driver_.more_ != 0 && driver_.mutex_.wanted()) driver_.mutex_.let_others_in();
     const bool kicked = polled[0].revents != 0;
     if (kicked) driver_.kick_.clear();
     // A path that came between watch() and poll() kicked.
-    if (kicked || driver_.more_) {
+    if (kicked || driver_.more_ != 0) {
       driver_.drive();
     } else {
       for (unsigned i = 0; i + 1 < polled.size(); ++i) {
@@ -64,17 +64,17 @@ class LaneDriver::Loop final : public LaneLoop {
         if (polled[i + 1].revents != 0 && path.connection && !path.broken) driver_.drive(i);
       }
     }
-    return driver_.more_;
+    return driver_.more_ != 0;
   }
 
   bool await() override {
     Lock lock{driver_.mutex_};
-    if (under_way_ != 1 || driver_.more_) return false;
+    if (under_way_ != 1 || driver_.more_ != 0) return false;
     if (!driver_.spin_as_leader() && under_way_ != 0) {
       if (!driver_.await_as_leader(lock)) return false;
       driver_.drive();
     }
-    if (driver_.more_) driver_.kick();  // which a poll(2) need not tell
+    if (driver_.more_ != 0) driver_.kick();  // which a poll(2) need not tell
     return true;
   }
 
