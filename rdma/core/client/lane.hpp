@@ -233,6 +233,7 @@ class ClientLane final {
   void paths_changed();
   void resend_stranded();
   void look_at(Connection& connection, Instant now);
+  bool has_witness(unsigned path) const;
   void ask_witnesses(Instant now);
   void judge(Instant now, Raced& raced);
   bool is_beaten(unsigned path, Instant now, Raced& raced) const;

@@ -77,11 +77,19 @@ void ClientLane::look_at(Connection& connection, Instant now) {
   if (connection.race_.on_carried(now, bytes)) ++connection.moves_;
 }
 
+/// Another connection could testify against this one.
+bool ClientLane::has_witness(unsigned path) const {
+  return std::ranges::any_of(connections_, [&](const Connection& other) {
+    return other.path_ != path && other.link_.races && has(open(), other.path_);
+  });
+}
+
 /// Asks those that are quiet, and of the others those that could testify against one of them.
 void ClientLane::ask_witnesses(Instant now) {
   unsigned quiet = 0;
   for (Connection& connection : connections_) {
     if (!connection.link_.races || !connection.race_.quiet(now, connection.received_)) continue;
+    if (!has_witness(connection.path_)) continue;  // its answer would be of no use
     quiet |= 1U << connection.path_;
     if (connection.race_.is_calm()) connection.ask_in_race(now);
   }
@@ -135,12 +143,17 @@ void ClientLane::move_on() {
 /// would send requests to and fro for ever.
 void ClientLane::move_from(unsigned path) {
   std::vector<std::uint16_t> leaving;
+  const unsigned others = ways() & ~(1U << path);
   for (std::uint16_t i = 0; i < slots_.count(); ++i) {
+    if (!slots_[i].is_on(path)) continue;
     const unsigned been = unsigned{slots_.owes(i)} | slots_[i].been_on;
-    const bool can_go = (ways() & ~been & ~(1U << path)) != 0;
-    const bool in_place = connections_[path].link_.queue_pair->works_in_place(i);
-    if (slots_[i].is_on(path) && can_go && !in_place) leaving.push_back(i);
+    // The transport may remember the memory of an older request for one without data.
+    const bool in_place =
+        slots_[i].bytes() > 0 && connections_[path].link_.queue_pair->works_in_place(i);
+    if ((others & ~been) != 0 && !in_place) leaving.push_back(i);
   }
+  // Until the next look nothing changes that, and each answer would look at all slots again.
+  if (leaving.empty()) moving_ = static_cast<PathMask>(moving_ & ~(1U << path));
   std::ranges::sort(leaving, {}, [this](std::uint16_t i) { return slots_[i].order; });
   std::size_t bytes = slots_.bytes_moved();
   for (const std::uint16_t i : leaving) {

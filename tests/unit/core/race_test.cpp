@@ -176,6 +176,26 @@ TEST_CASE("memory in which a device works stays with its connection") {
   CHECK(bench.requests(1) == 0);
 }
 
+TEST_CASE("a request without data has no memory in which a device works") {
+  RaceBench bench;
+  TestRequest flush;
+  flush.write_data = {};
+  bench.queue_pairs[0].in_place = true;  // of an older request with the same permit
+  bench.lane.submit(flush);
+  CHECK(bench.look_for(350ms, 0b10).moved == 1);
+}
+
+TEST_CASE("nobody is asked where no other path could testify") {
+  RaceBench bench;
+  TestRequest request;
+  bench.lane.submit(request);
+  SUBCASE("it is inaccessible") { bench.lane.allow(1, false); }
+  SUBCASE("it is lost") { bench.lane.detach(1, bench.now); }
+  bench.look_for(1s, 0b10);
+  CHECK(bench.posts(0) == 1);
+  CHECK(bench.posts(1) == 0);
+}
+
 TEST_CASE("what leaves a silent path is withdrawn there, and its unsent data are copied") {
   RaceBench bench;
   TestRequest read{true}, change;
