@@ -109,6 +109,7 @@ class SimQueuePair final : public rtrs::QueuePair {
   rtrs::Ticket sent() const override { return sent_; }
   std::uint64_t carried() const override { return wire_->carried(world_.now()); }
   void disown_unsent() override;
+  void disown_unsent_in(rtrs::ConstBytes memory) override;
 
  private:
   struct Window {

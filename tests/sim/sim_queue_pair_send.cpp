@@ -222,4 +222,12 @@ void SimQueuePair::disown_unsent() {
   sent_ = posted_;
 }
 
+void SimQueuePair::disown_unsent_in(rtrs::ConstBytes memory) {
+  for (Packet& packet : queue_) {
+    if (packet.source.data() != memory.data()) continue;
+    packet.payload.insert(packet.payload.begin(), packet.source.begin(), packet.source.end());
+    packet.source = {};
+  }
+}
+
 }  // namespace sim

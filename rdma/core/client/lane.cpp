@@ -82,7 +82,7 @@ void ClientLane::withdraw(const Request& request) {
     slot.exposed = false;
   }
   if (!request.write_data.empty() && queue_pair.sent() < request.ticket) {
-    queue_pair.disown_unsent();
+    queue_pair.disown_unsent_in(request.write_data);
   }
 }
 
