@@ -85,7 +85,7 @@ class Race {
   }
   bool is_calm() const { return state_ == RaceState::calm; }
   bool silent() const { return state_ == RaceState::silent; }
-  /// When something came last, or nothing was due.
+  /// When a message came last, or bytes moved, or nothing was due, as far as the looks tell.
   Instant heard_at() const { return heard_at_; }
 
   void on_asked(Instant now);
@@ -115,7 +115,7 @@ class Race {
   bool owed_ = false;  ///< at the last look, or since a question
   std::uint64_t seen_ = 0;
   std::optional<std::uint64_t> carried_;  ///< bytes, when some had moved; none: not asked yet
-  Instant heard_at_{};
+  Instant heard_at_{};              ///< the look that found a sign of life last, see heard_at()
   Instant question_{};              ///< when the newest question was sent
   Instant asked_ = Instant::min();  ///< when the last answered question was sent
   Instant answered_ = Instant::min();

@@ -95,7 +95,8 @@ class ClientSession {
   /// Keeps requests off a path for a while, as long as there is another one. A connection of this
   /// path owed answers and carried nothing, while its others lived; a small MTU on the way can
   /// cause that. Such a path can be connected again at once, and fails at once when it is used.
-  /// Each time, the distrust lasts twice as long. To be followed by lost().
+  /// Each time, the distrust lasts twice as long. To be followed by lost(). A path that stands is
+  /// distrusted by fell_silent() only.
   void distrust(unsigned path, Instant now) { paths_[path].distrust.begin(now); }
   /// A connection of the path is silent, and said something last at `since`. True: this happens
   /// again and again, so that the path is distrusted from now on.
