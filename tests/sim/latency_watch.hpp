@@ -22,7 +22,7 @@ class LatencyWatch {
 
   void added(unsigned path) { stalled_[path].reset(); }
   void requested(unsigned path, std::uint32_t permit);
-  /// What was on it goes over any path again.
+  /// The requests that were on it go over any path again.
   void lost(unsigned path);
   /// An answer over another path than the newest copy's ends nothing.
   void answered(unsigned path, std::uint32_t permit) {
