@@ -53,6 +53,9 @@ PathStatus ClientDriver::status_on_io(unsigned path) {
     if (status.trouble.empty()) status.trouble = "silent: its requests go over other paths, too";
   }
   status.silences = silences.count();
+  if (status.trouble.empty() && session_.at(path).distrust.active()) {
+    status.trouble = "not used for a while: it fell silent again and again";
+  }
   if (const PathDriver* driver = paths_.find(path)) {
     status.latency = session_.path(path).pulse().latency();
     status.security = driver->security();

@@ -216,4 +216,36 @@ TEST_CASE("machine: a path that carries some connections only is distrusted") {
   CHECK_FALSE(bench.machine.session().at(1).distrust.active());
 }
 
+TEST_CASE("machine: a silent path is told of once, and distrusted when it falls silent too often") {
+  Bench bench;
+  bench.come_up();
+  const auto race = [&](PathMask silent, Instant now) {
+    const Raced raced{.silent = silent, .answers = 0b10, .moved = 3, .since = now - 300ms};
+    bench.machine.handle({.kind = Event::raced, .raced = raced}, now);
+    std::vector<Notice> notices;
+    while (const auto action = bench.machine.poll_action()) {
+      if (action->kind == Act::notify) notices.push_back(action->notice);
+    }
+    return notices;
+  };
+  for (int i = 0; i < 3; ++i) {
+    const Instant now = kStart + i * 3s;
+    const auto begins = race(0b01, now);
+    REQUIRE_FALSE(begins.empty());
+    CHECK(begins[0].kind == Notice::Kind::path_silent);
+    CHECK(begins[0].path == 0);
+    CHECK(begins[0].paths == 0b10);
+    CHECK(begins[0].count == 3);
+    CHECK(begins[0].time == 300ms);
+    CHECK(race(0b01, now + 100ms).empty());  // another lane has found it, too
+    CHECK(bench.machine.session().at(0).distrust.active() == (i == 2));
+    CHECK(bench.machine.in_use() == (i == 2 ? 0b10 : 0b11));
+    const auto ends = race(0, now + 1s);
+    REQUIRE_FALSE(ends.empty());
+    CHECK(ends[0].kind == Notice::Kind::path_answers);
+    CHECK(ends[0].time == 1300ms);
+  }
+  CHECK(bench.machine.session().at(0).silences.count() == 3);
+}
+
 }  // namespace rtrs::client_machine_test
