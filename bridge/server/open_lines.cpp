@@ -15,11 +15,11 @@ bool OpenLines::begin(const std::string& line, Who who, std::function<void()> st
       Line& here = known->second;
       if (here.hangs) return false;
       here.at_work.reserve(here.waiting.size() + 1);
-      here.waiting.push_back({who, std::move(start)});
+      here.waiting.push_back({{who, here.ended}, std::move(start)});
       return true;
     }
     if (hanging_ >= kMostHung) return false;
-    lines_.emplace(line, Line{turn, {who}});
+    lines_.emplace(line, Line{turn, {{who, 0}}});
   }
   start();
   return true;
@@ -30,11 +30,20 @@ bool OpenLines::give_up(const std::string& line, Who who) {
   const auto known = lines_.find(line);
   if (known == lines_.end()) return false;
   Line& here = known->second;
-  if (std::ranges::find(here.at_work, who) == here.at_work.end()) {
-    return std::erase_if(here.waiting, [who](const Next& next) { return next.who == who; }) > 0;
+  const auto works = std::ranges::find(here.at_work, who, &Caller::who);
+  const auto waits =
+      std::ranges::find(here.waiting, who, [](const Next& n) { return n.caller.who; });
+  if (works == here.at_work.end() && waits == here.waiting.end()) return false;
+  const bool has_left = works == here.at_work.end();
+  const std::uint64_t came = has_left ? waits->caller.came : works->came;
+  const bool stands = here.turn == Turn::one ? !has_left : here.ended == came;
+  if (stands && !std::exchange(here.hangs, true)) ++hanging_;
+  if (has_left) {
+    here.waiting.erase(waits);
+  } else {
+    works->late = true;
   }
-  if (!std::exchange(here.hangs, true)) ++hanging_;
-  return false;
+  return has_left;
 }
 
 void OpenLines::end(const std::string& line, Who who) {
@@ -43,9 +52,10 @@ void OpenLines::end(const std::string& line, Who who) {
     const std::lock_guard lock{mutex_};
     const auto known = lines_.find(line);
     Line& here = known->second;
-    here.at_work.erase(std::ranges::find(here.at_work, who));
-    if (!here.at_work.empty()) return;
+    here.at_work.erase(std::ranges::find(here.at_work, who, &Caller::who));
+    ++here.ended;
     if (std::exchange(here.hangs, false)) --hanging_;
+    if (!here.at_work.empty()) return;
     if (here.waiting.empty()) {
       lines_.erase(known);
       return;
@@ -53,7 +63,7 @@ void OpenLines::end(const std::string& line, Who who) {
     const auto first = here.waiting.begin();
     const auto last = here.turn == Turn::all ? here.waiting.end() : std::next(first);
     next.splice(next.begin(), here.waiting, first, last);
-    for (const Next& each : next) here.at_work.push_back(each.who);
+    for (const Next& each : next) here.at_work.push_back(each.caller);
   }
   for (const Next& each : next) each.start();
 }
@@ -62,6 +72,12 @@ bool OpenLines::hangs(const std::string& line) const {
   const std::lock_guard lock{mutex_};
   const auto known = lines_.find(line);
   return known != lines_.end() && known->second.hangs;
+}
+
+bool OpenLines::keeps_late(const std::string& line) const {
+  const std::lock_guard lock{mutex_};
+  const auto known = lines_.find(line);
+  return known != lines_.end() && std::ranges::any_of(known->second.at_work, &Caller::late);
 }
 
 }  // namespace rnbd

@@ -15,7 +15,8 @@ namespace rnbd {
 
 /// Queues for work that may hang: a line for each file, and one for the state directory. One caller
 /// of a line works at a time, or all together that came while others worked. While the work of one
-/// hangs, the line accepts no more callers, so that neither threads nor waiters pile up.
+/// hangs, the line accepts no more callers, so that neither threads nor waiters pile up. A line of
+/// many that is only slow goes on: some work has ended since the late one came.
 ///
 /// Threads: any.
 class OpenLines {
@@ -32,21 +33,29 @@ class OpenLines {
   /// line hangs, and `start` is never called.
   bool begin(const std::string& line, Who who, std::function<void()> start, Turn turn = Turn::one);
   /// The caller waits no longer. True: its work has not started, and it has left the line. False:
-  /// the work runs, and the line accepts no callers until it has ended.
+  /// the work runs. The line accepts no callers until some work has ended, unless it is only slow.
   bool give_up(const std::string& line, Who who);
   /// The caller's started work is over. Takes no memory.
   void end(const std::string& line, Who who);
   bool hangs(const std::string& line) const;
+  /// The work of a caller runs that has given up.
+  bool keeps_late(const std::string& line) const;
 
  private:
-  struct Next {
+  struct Caller {
     Who who;
+    std::uint64_t came;  ///< Line::ended then
+    bool late = false;
+  };
+  struct Next {
+    Caller caller;
     std::function<void()> start;
   };
   struct Line {
     Turn turn;
-    std::vector<Who> at_work;  ///< with room for all that wait
+    std::vector<Caller> at_work;  ///< with room for all that wait
     bool hangs = false;
+    std::uint64_t ended = 0;  ///< works
     std::list<Next> waiting{};
   };
 

@@ -157,7 +157,7 @@ Task<OpeningSteps::Room> OpeningSteps::make_room(Opening& opening, const WriterC
 }
 
 bool OpeningSteps::may_be_its_own(int error) const {
-  return error == EPERM && session_.catalogue.lines().hangs(kReservations);
+  return error == EPERM && session_.catalogue.lines().keeps_late(kReservations);
 }
 
 // ---- The reservation ----------------------------------------------------------------------------

@@ -8,6 +8,9 @@
 namespace rnbd {
 namespace {
 
+/// Reservations that are recorded before their sessions are answered.
+constexpr std::size_t kMostTogether = 32;
+
 /// The key of a storage's reservations in the store; zeros: they are not stored. Numbers of devices
 /// are no part of it, since another boot gives others.
 wire::Uuid reservation_key(const BackendInfo& info) {
@@ -46,6 +49,8 @@ wire::Uuid id_of_claim(std::uint64_t sight, const std::string& device) {
   }
   return id;
 }
+
+bool is_over(const ReservationBook::Wish& wish) { return wish.given_up && wish.given_up(); }
 
 tl::unexpected<Failure> unrecorded(std::string reason) {
   return tl::unexpected(Failure{EIO, "cannot record who writes to it: " + std::move(reason)});
@@ -159,17 +164,27 @@ void ReservationBook::reserve(Wish& wish) {
 }
 
 /// One wish for each storage: the next one for it builds on its record. The others stay announced.
+/// The call for one of them does the next part, because nobody is answered before the whole group
+/// is recorded.
 std::vector<ReservationBook::Wish*> ReservationBook::group_of(Wish& wish) {
   std::vector<Wish*> group{&wish};
+  group.reserve(kMostTogether);
+  const auto may_join = [&](const Storage& storage) {
+    return is_kept(storage) && store_->saves_together(storage.reservation_key_);
+  };
   const std::lock_guard lock{mutex_};
   std::set<wire::Uuid> keys{wish.lease.storage()->reservation_key_};
-  const bool kept = is_kept(*wish.lease.storage());
-  std::erase_if(announced_, [&](const std::shared_ptr<Wish>& each) {
-    if (each.get() == &wish || (each->given_up && each->given_up())) return true;
+  const bool alone = !may_join(*wish.lease.storage());
+  for (const std::shared_ptr<Wish>& each : announced_) {
+    if (alone || group.size() == kMostTogether) break;
+    if (each.get() == &wish || is_over(*each)) continue;
     const Storage& storage = *each->lease.storage();
-    if (!kept || !is_kept(storage) || !keys.insert(storage.reservation_key_).second) return false;
-    group.push_back(each.get());
-    return true;
+    if (may_join(storage) && keys.insert(storage.reservation_key_).second)
+      group.push_back(each.get());
+  }
+  // Nothing fails from here on: a wish is in the group, or stays announced.
+  std::erase_if(announced_, [&](const std::shared_ptr<Wish>& each) {
+    return is_over(*each) || std::ranges::find(group, each.get()) != group.end();
   });
   return group;
 }
@@ -185,6 +200,11 @@ void ReservationBook::reserve_together(const std::vector<Wish*>& group) {
   std::vector<Step*> recorded;
   std::unique_lock lock{mutex_};
   for (Wish* const wish : group) {
+    if (is_over(*wish)) {
+      wish->result = unrecorded("nobody waits for it");
+      wish->done = true;
+      continue;
+    }
     Step& step = steps.emplace_back(*wish, kept);
     if (auto possible = judge(step, lock); !possible) {
       wish->result = std::move(possible);

@@ -93,6 +93,14 @@ tl::expected<void, std::string> ReservationsBeside::save(const wire::Uuid& stora
   return (*notes)->save(kNote, text_of(record));
 }
 
+bool ReservationsBeside::saves_together(const wire::Uuid& storage) {
+  {
+    const std::lock_guard lock{mutex_};
+    if (beside_.contains(storage)) return false;
+  }
+  return elsewhere_->saves_together(storage);
+}
+
 /// Each note is a question to another server. Those without one are saved together.
 std::vector<WriterStore::Saved> ReservationsBeside::save_all(std::span<const Entry> entries) {
   std::vector<Saved> results(entries.size());

@@ -34,6 +34,7 @@ class ReservationsBeside final : public WriterStore {
   tl::expected<WriterRecord, std::string> load(const wire::Uuid& storage) override;
   tl::expected<void, std::string> save(const wire::Uuid& storage,
                                        const WriterRecord& record) override;
+  bool saves_together(const wire::Uuid& storage) override;
   std::vector<Saved> save_all(std::span<const Entry> entries) override;
 
  private:

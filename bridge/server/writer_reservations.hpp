@@ -80,6 +80,8 @@ class WriterStore {
     WriterRecord record{};
   };
   using Saved = tl::expected<void, std::string>;
+  /// False: save_all() takes as long for this storage as save(), beside any others.
+  virtual bool saves_together(const wire::Uuid& /*storage*/) { return true; }
   /// The same for several storages. It takes fewer waits for a disk than save() for each. Results
   /// are in the order of the entries.
   virtual std::vector<Saved> save_all(std::span<const Entry> entries) {

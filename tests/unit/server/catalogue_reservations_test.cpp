@@ -2,6 +2,7 @@
 // The writers of a storage, and those that may come back to it.
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <map>
 #include <memory>
@@ -11,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "bridge/server/reservations_beside.hpp"
 #include "bridge/server/session_facts.hpp"
 #include "tests/unit/server/catalogue_fixture.hpp"
 
@@ -37,10 +39,12 @@ struct Reservations final : WriterStore {
   }
   std::vector<Saved> save_all(std::span<const Entry> entries) override {
     ++waits;
+    most_at_once = std::max(most_at_once, entries.size());
     return WriterStore::save_all(entries);
   }
   bool knows_all() const override { return complete; }
   unsigned waits = 0;  ///< for the disk
+  std::size_t most_at_once = 0;
   std::map<wire::Uuid, WriterRecord> kept;
   bool complete = false;
   std::string unreadable;
@@ -168,6 +172,82 @@ TEST_CASE("catalogue: reservations that were announced are recorded together") {
   book.record_left();
   CHECK(store->waits == 3);
   CHECK_FALSE(book.has_left());
+}
+
+namespace {
+
+/// Disks, and wishes for them that were announced.
+struct Wishes {
+  /// So many disks, each with a wish of the first session.
+  Wishes(std::size_t count, std::shared_ptr<WriterStore> store) : fakes{std::move(store)} {
+    for (std::size_t i = 0; i < count; ++i) add();
+  }
+  void add() {
+    const std::size_t disk = files.size();
+    files.push_back(std::make_unique<TempFile>());
+    fakes.ids[files[disk]->path] = static_cast<std::uint8_t>(10 + disk);
+    CHECK(
+        failure_of(fakes.catalogue, {name_of(disk), files[disk]->path, "", false, false}).empty());
+    want(disk, 1);
+  }
+  void want(std::size_t disk, std::uint8_t session) {
+    auto opened = fakes.catalogue.open_named(name_of(disk), kMigration);
+    leases.push_back(std::make_unique<Lease>(std::move(opened).value()));
+    wishes.push_back(std::make_shared<ReservationBook::Wish>(*leases.back(), wire::Uuid{session},
+                                                             OpenKind::anew));
+    book().announce(wishes.back());
+  }
+  static std::string name_of(std::size_t disk) { return "disk" + std::to_string(disk); }
+  ReservationBook& book() { return fakes.catalogue.reservations(); }
+  std::size_t done() const {
+    return static_cast<std::size_t>(
+        std::ranges::count_if(wishes, [](const auto& wish) { return wish->done; }));
+  }
+
+  std::vector<std::unique_ptr<TempFile>> files;
+  Fakes fakes;
+  std::vector<std::unique_ptr<Lease>> leases;
+  std::vector<std::shared_ptr<ReservationBook::Wish>> wishes;
+};
+
+struct Notes final : BackendNotes {
+  tl::expected<std::string, std::string> load(const std::string&) override { return ""; }
+  tl::expected<void, std::string> save(const std::string&, const std::string&) override {
+    return {};
+  }
+};
+
+}  // namespace
+
+TEST_CASE("catalogue: a few dozen reservations wait for each other, and the next ones go on") {
+  const auto store = std::make_shared<Reservations>();
+  Wishes many{100, store};
+  many.book().reserve(*many.wishes[0]);
+  CHECK(many.done() == store->most_at_once);
+  for (const auto& wish : many.wishes) many.book().reserve(*wish);
+  CHECK(many.done() == 100);
+  CHECK(store->most_at_once >= 24);
+  CHECK(store->most_at_once <= 48);
+  CHECK(store->waits <= 5);
+  // The end of a session that was told nothing is not recorded.
+  many.leases.clear();
+  CHECK_FALSE(many.book().has_left());
+}
+
+TEST_CASE("catalogue: a reservation whose record is a note waits for no others") {
+  const auto elsewhere = std::make_shared<Reservations>();
+  const auto store = std::make_shared<ReservationsBeside>(elsewhere);
+  const auto notes = std::make_shared<Notes>();
+  Wishes four{4, store};
+  for (const std::uint8_t key : {11, 12}) store->opened(wire::Uuid{key}, notes);
+  four.book().reserve(*four.wishes[1]);
+  CHECK(four.done() == 1);
+  four.book().reserve(*four.wishes[0]);
+  CHECK(four.done() == 3);
+  CHECK(elsewhere->most_at_once == 2);
+  CHECK_FALSE(four.wishes[2]->done);
+  four.book().reserve(*four.wishes[2]);
+  CHECK(four.wishes[2]->result.has_value());
 }
 
 TEST_CASE("catalogue: one that cannot be recorded does not keep others from it") {

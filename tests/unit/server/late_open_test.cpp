@@ -409,17 +409,54 @@ TEST_CASE("late open: those of a line that came meanwhile have their turn togeth
   CHECK(started == 1);
   lines.end("", &first);
   CHECK(started == 3);
-  // One of both hangs, and with it the line.
+  // Some work has ended since the third one came: the line is only slow.
   CHECK(lines.begin("", &first, start, turn));
   CHECK_FALSE(lines.give_up("", &third));
+  CHECK_FALSE(lines.hangs(""));
+  // None has since the first one came, which leaves.
+  CHECK(lines.give_up("", &first));
   CHECK(lines.hangs(""));
   CHECK_FALSE(lines.begin("", &late, start, turn));
   lines.end("", &second);
-  CHECK(lines.hangs(""));
+  CHECK_FALSE(lines.hangs(""));
+  CHECK(lines.begin("", &late, start, turn));
   CHECK(started == 3);
   lines.end("", &third);
-  CHECK_FALSE(lines.hangs(""));
   CHECK(started == 4);
+  CHECK_FALSE(lines.give_up("", &late));
+  CHECK_FALSE(lines.hangs(""));  // it came before the third one's end
+  lines.end("", &late);
+  CHECK(lines.begin("", &late, start, turn));
+  CHECK_FALSE(lines.give_up("", &late));
+  CHECK(lines.hangs(""));
+}
+
+TEST_CASE("late open: a slow state directory keeps nobody out who comes later") {
+  LateWorld world;
+  auto first = world.file_session();
+  auto second = world.file_session();
+  auto third = world.file_session();
+  Call& one = world.open(*first, "a");
+  Call& two = world.open(*second, "b");
+  world.run_all(world.offloaded);
+  world.run(world.records);
+  REQUIRE(one.error == 0);
+  REQUIRE(world.records.size() == 1);
+  world.time_is_over();
+  CHECK(two.error == EAGAIN);
+  Call& next = world.open(*third, "c");
+  world.run_all(world.offloaded);
+  CHECK(next.finished == 0);
+  // Its own attempt may still get the right to write.
+  Call& own = world.open(*second, "b");
+  world.run_all(world.offloaded);
+  CHECK(own.error == EAGAIN);
+  world.settle();
+  REQUIRE(next.finished == 1);
+  CHECK(next.error == 0);
+  Call& again = world.open(*second, "b");
+  world.settle();
+  CHECK(again.error == 0);
 }
 
 TEST_CASE("late open: who was refused while he waited stands in nobody's way, and keeps no file") {
