@@ -66,12 +66,17 @@ Task<tl::expected<void, Failure>> OpeningSteps::work(Opening& opening, OpenStep 
 /// False: the line hangs, and nothing happens. The opening goes on afterwards.
 bool OpeningSteps::begin_work(Opening& opening, std::function<void()> work) {
   const bool reserving = reserves(opening.step());
-  const auto in_line = [self = opening.shared_from_this(), work = std::move(work)] {
-    // A late one may have waited for another one.
-    if (!self->is_late()) self->lacks = attempt(work);
+  const auto leave_line = [self = opening.shared_from_this(), reserving] {
+    // Another one may have done its work, or not: nobody does it from now on.
+    if (reserving) self->catalogue.reservations().withdraw(self->wish);
     self->catalogue.lines().end(self->line, self.get());
   };
-  const auto start = [self = opening.shared_from_this(), in_line, reserving] {
+  const auto in_line = [self = opening.shared_from_this(), work = std::move(work), leave_line] {
+    // A late one may have waited for another one.
+    if (!self->is_late()) self->lacks = attempt(work);
+    leave_line();
+  };
+  const auto start = [self = opening.shared_from_this(), in_line, leave_line, reserving] {
     const Services& where = self->services;
     const auto afterwards = [self] { self->go_on(); };
     const int lacks = attempt([&] {
@@ -80,8 +85,7 @@ bool OpeningSteps::begin_work(Opening& opening, std::function<void()> work) {
       where.record(self->reactor, in_line, afterwards);
     });
     if (lacks == 0) return;
-    self->catalogue.reservations().withdraw(self->wish);
-    self->catalogue.lines().end(self->line, self.get());  // its time will be over
+    leave_line();  // its time will be over
   };
   const auto turn = reserving ? OpenLines::Turn::all : OpenLines::Turn::one;
   return session_.catalogue.lines().begin(opening.line, &opening, start, turn);
@@ -183,12 +187,12 @@ Task<Opening::Result> OpeningSteps::reserve(Opening& opening, Lease lease) {
     const Room room = co_await make_room(opening, opening.lease->storage()->writers());
     if (room == Room::late) co_return tl::unexpected(too_late(opening));
   }
-  const auto late = [known = opening.weak_from_this()] {
+  const auto ended = [known = opening.weak_from_this()] {
     const auto self = known.lock();
-    return self == nullptr || self->is_late();
+    return self == nullptr || is_end(self->step());
   };
   opening.wish = std::make_shared<ReservationBook::Wish>(*opening.lease, session_.facts.uuid,
-                                                         opening.kind, late);
+                                                         opening.kind, ended);
   const auto save = [known = &opening] { known->catalogue.reservations().reserve(*known->wish); };
   const auto saved = co_await work(opening, OpenStep::recording, kReservations, save);
   if (!saved) co_return tl::unexpected(saved.error());

@@ -12,8 +12,10 @@
 #include <utility>
 #include <vector>
 
+#include "bridge/server/attempt.hpp"
 #include "bridge/server/reservations_beside.hpp"
 #include "bridge/server/session_facts.hpp"
+#include "tests/unit/allocations.hpp"
 #include "tests/unit/server/catalogue_fixture.hpp"
 
 namespace catalogue_reservations_test {
@@ -248,6 +250,28 @@ TEST_CASE("catalogue: a reservation whose record is a note waits for no others")
   CHECK_FALSE(four.wishes[2]->done);
   four.book().reserve(*four.wishes[2]);
   CHECK(four.wishes[2]->result.has_value());
+}
+
+TEST_CASE("catalogue: wherever memory is lacking in a group, no wish is lost") {
+  bool lacked = true;
+  for (unsigned n = 0; lacked; ++n) {
+    CAPTURE(n);
+    REQUIRE(n < 1000);
+    const auto store = std::make_shared<Reservations>();
+    Wishes wishes{1, store};
+    wishes.want(0, 2);  // behind the first one, and before those that go with that
+    wishes.add();
+    wishes.add();
+    rtrs::test::set_lack({n, 1});
+    (void)attempt([&] { wishes.book().reserve(*wishes.wishes[0]); });
+    lacked = rtrs::test::set_lack({}).refused == 0;
+    for (std::size_t i = 0; i < 4; ++i) {
+      wishes.book().reserve(*wishes.wishes[i]);
+      REQUIRE(wishes.wishes[i]->done);
+      CHECK(wishes.wishes[i]->result.has_value());
+      CHECK(wishes.book().writer_serial(*wishes.leases[i]) != 0);
+    }
+  }
 }
 
 TEST_CASE("catalogue: one that cannot be recorded does not keep others from it") {
