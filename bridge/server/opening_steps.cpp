@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <chrono>
 #include <memory>
+#include <thread>
 #include <utility>
 
 #include "bridge/protocol/printable.hpp"
@@ -35,6 +36,14 @@ Failure still_closing(const std::string& name) {
 /// Keeps the opening. A coroutine must not keep this: the opening has it.
 std::function<void()> goes_on(Opening& opening) {
   return [self = opening.shared_from_this()] { self->go_on(); };
+}
+
+/// The client waits for it, so it is tried until there is memory for it.
+void go_on_later(const std::shared_ptr<Opening>& opening) {
+  constexpr std::chrono::milliseconds kWant{10};
+  while (attempt([&] { opening->services.later(opening->reactor, goes_on(*opening)); }) != 0) {
+    std::this_thread::sleep_for(kWant);
+  }
 }
 
 }  // namespace
@@ -85,7 +94,9 @@ bool OpeningSteps::begin_work(Opening& opening, std::function<void()> work) {
       where.record(self->reactor, in_line, afterwards);
     });
     if (lacks == 0) return;
-    leave_line();  // its time will be over
+    leave_line();
+    self->lacks = lacks;
+    go_on_later(self);
   };
   const auto turn = reserving ? OpenLines::Turn::all : OpenLines::Turn::one;
   return session_.catalogue.lines().begin(opening.line, &opening, start, turn);

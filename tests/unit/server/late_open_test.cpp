@@ -8,6 +8,7 @@
 #include <fstream>
 #include <map>
 #include <mutex>
+#include <new>
 #include <thread>
 
 #include "bridge/server/open_lines.hpp"
@@ -455,6 +456,47 @@ TEST_CASE("late open: a slow state directory keeps nobody out who comes later") 
   REQUIRE(next.finished == 1);
   CHECK(next.error == 0);
   Call& again = world.open(*second, "b");
+  world.settle();
+  CHECK(again.error == 0);
+}
+
+TEST_CASE("late open: without memory to hand its work to a thread an OPEN is refused") {
+  LateWorld world;
+  const auto session = world.file_session();
+  const auto lacks = [](rtrs::Reactor*, std::function<void()>, std::function<void()>) {
+    throw std::bad_alloc{};
+  };
+  auto offload = world.services.on_offload;
+  auto record = world.services.on_record;
+  SUBCASE("for its file") {
+    world.services.on_offload = lacks;
+    Call& call = world.open(*session, "a");
+    CHECK(call.finished == 1);
+    CHECK(call.error == ENOMEM);
+  }
+  SUBCASE("for its reservation") {
+    world.services.on_record = lacks;
+    Call& call = world.open(*session, "a");
+    world.run_all(world.offloaded);
+    CHECK(call.finished == 1);
+    CHECK(call.error == ENOMEM);
+  }
+  SUBCASE("for a reservation behind another one") {
+    const auto other = world.file_session();
+    Call& before = world.open(*other, "b");
+    Call& call = world.open(*session, "a");
+    world.run_all(world.offloaded);
+    world.services.on_record = lacks;
+    world.run_all(world.records);
+    CHECK(before.error == 0);
+    CHECK(call.finished == 1);
+    CHECK(call.error == ENOMEM);
+  }
+  world.services.on_offload = std::move(offload);
+  world.services.on_record = std::move(record);
+  world.settle();
+  CHECK(world.open_files <= 1);
+  Call& again = world.open(*session, "a");
   world.settle();
   CHECK(again.error == 0);
 }
