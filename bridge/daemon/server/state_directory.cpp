@@ -30,7 +30,7 @@ namespace rnbd {
 namespace {
 
 constexpr const char* kLock = ".lock";
-constexpr const char* kNew = "new";  ///< one reservation is saved at a time
+constexpr const char* kNew = "new";  ///< a record has one draft: one group is saved at a time
 
 std::string name_of(const wire::Uuid& storage) {
   constexpr const char* kDigits = "0123456789abcdef";
@@ -162,6 +162,7 @@ bool take_spare(int directory, const std::string& name) {
 }
 
 bool has_no_room(int error) { return error == ENOSPC || error == EDQUOT; }
+bool lacks_descriptors(int error) { return error == EMFILE || error == ENFILE; }
 
 /// Errors: an errno. Overwrites the content, and only then makes the file shorter: it keeps its
 /// room.
@@ -206,7 +207,8 @@ struct Draft {
   std::string draft;  ///< of the file until then
   std::vector<std::byte> bytes;
   rtrs::OwnedFd file{};
-  int error = 0;  ///< errno
+  bool written = false;  ///< with this result, so far
+  int error = 0;         ///< errno
 };
 
 /// Runs `work` with each draft, on several threads if there are many.
@@ -225,26 +227,41 @@ void for_each_at_once(std::span<Draft> drafts, Work work) {
   run();
 }
 
-/// The drafts become durable. Their errors tell of those that do not.
-void write_drafts(int directory, std::span<Draft> drafts) {
-  for (Draft& each : drafts) {
+/// 0 or an errno. The disk begins with the draft, and fsync(2) waits for the rest. Not all file
+/// systems can do that: then fsync(2) does all.
+int begin_sync(const rtrs::OwnedFd& file) {
+  if (::sync_file_range(file.get(), 0, 0, SYNC_FILE_RANGE_WRITE) == 0) return 0;
+  return errno == ESPIPE || errno == EINVAL || errno == ENOSYS ? 0 : errno;
+}
+
+/// The first drafts become durable: all, or as many as descriptors last for, but at least one.
+/// Returns their number. Their errors tell of those that do not.
+std::size_t write_drafts(int directory, std::span<Draft> drafts) {
+  std::size_t count = 0;
+  for (std::size_t open = 0; count < drafts.size(); ++count) {
+    Draft& each = drafts[count];
     if (each.error != 0) continue;
     auto file = write_unsynced(directory, each.draft, each.bytes);
-    if (!file) {
-      each.error = write_again(file.error(), directory, each.draft, each.bytes);
-      continue;
+    each.error = file ? begin_sync(*file) : file.error();
+    if (open > 0 && lacks_descriptors(each.error)) {
+      each.error = 0;
+      break;
     }
+    each.written = true;
+    if (!file) continue;
     each.file = *std::move(file);
-    // The disk begins with it. If this fails, fsync(2) does all.
-    (void)::sync_file_range(each.file.get(), 0, 0, SYNC_FILE_RANGE_WRITE);
+    ++open;
   }
-  for_each_at_once(drafts, [](Draft& each) {
-    if (each.file && ::fsync(each.file.get()) < 0) each.error = errno;
+  const std::span<Draft> written = drafts.first(count);
+  for_each_at_once(written, [](Draft& each) {
+    if (each.file && each.error == 0 && ::fsync(each.file.get()) < 0) each.error = errno;
   });
-  for (Draft& each : drafts) {
-    if (std::exchange(each.file, {}) && each.error != 0)
+  for (Draft& each : written) each.file = {};
+  for (Draft& each : written) {
+    if (each.written && each.error != 0)
       each.error = write_again(each.error, directory, each.draft, each.bytes);
   }
+  return count;
 }
 
 /// Puts the draft in the place of the record: the old file is the next draft. 0 or an errno.
@@ -321,7 +338,8 @@ std::vector<WriterStore::Saved> ReservationFiles::save_all(std::span<const Entry
     const std::string name = name_of(each.storage);
     Draft& draft = drafts.emplace_back(Draft{name, name + "." + kNew, bytes_of(each.record)});
     // It is the draft of nothing, and its error stays.
-    if (parts_in(each.record) > kMaxParts) draft = {name, name, {}, {}, EMLINK};
+    if (parts_in(each.record) > kMaxParts)
+      draft = {.name = name, .draft = name, .bytes = {}, .error = EMLINK};
   }
   std::vector<Saved> results(entries.size());
   const auto settle = [&](Draft& draft, const std::string& name, int error) {
@@ -329,9 +347,9 @@ std::vector<WriterStore::Saved> ReservationFiles::save_all(std::span<const Entry
       results[static_cast<std::size_t>(&draft - drafts.data())] = failure(name, error);
     draft.error = error;
   };
-  for (std::size_t first = 0; first < drafts.size(); first += kMostDrafts) {
-    const std::size_t many = std::min(kMostDrafts, drafts.size() - first);
-    write_drafts(directory_.get(), std::span{drafts}.subspan(first, many));
+  for (std::span<Draft> rest{drafts}; !rest.empty();) {
+    const std::size_t many = std::min(kMostDrafts, rest.size());
+    rest = rest.subspan(write_drafts(directory_.get(), rest.first(many)));
   }
   bool any = false;
   for (Draft& each : drafts) {
