@@ -262,7 +262,10 @@ void Connection::hang_up() {
     const bool unclaimed = request.state == Request::State::unclaimed;
     const bool idle =
         request.state == Request::State::answered || request.state == Request::State::waiting;
-    if (unclaimed) worker_.forget_claim(request);
+    if (unclaimed) {
+      worker_.forget_claim(request);
+      end_claim(request, EINTR);
+    }
     if (idle || unclaimed) recycle(request);
   }
   // The session counts cancelled writes: the next user of the device waits for them.
@@ -278,6 +281,7 @@ void Connection::give_up() {
     if (!lane_->cancel(request.job)) continue;  // it has ended, and the lane returns it
     if (claiming) {
       end_claim(request, EINTR);
+      worker_.claim_ended(*this);
       recycle(request);
       continue;
     }
@@ -310,6 +314,7 @@ void Connection::start(Request& request) {
 void Connection::on_lane(Request& request) {
   if (request.state == Request::State::claiming) {
     const auto error = end_claim(request, request.claim->operation().error());
+    worker_.claim_ended(*this);
     if (left()) return recycle(request);
     if (!error) return call(request);
     return *error == 0 ? start(request) : answer(request, *error);
@@ -323,46 +328,39 @@ void Connection::on_lane(Request& request) {
 
 // ---- The right to change the device -------------------------------------------------------------
 
+/// Only a question waits for its turn: what is known already needs none.
 void Connection::claim(Request& request) {
-  request.state = Request::State::unclaimed;
-  worker_.claim(request);
-}
-
-bool Connection::start_claim(Request& request) {
   using State = Disk::BegunClaim::State;
   auto begun = agreement_.device->begin_claim([this, &request] { worker_.claim_again(request); });
   switch (begun.state) {
     case State::granted:
-      start(request);
-      return false;
+      return start(request);
     case State::joined:
       request.state = Request::State::joining;
-      return false;
+      return;
     case State::refused:
-      answer(request, begun.error);
-      return false;
+      return answer(request, begun.error);
     case State::blocking:
-      call(request);
-      return false;
+      return call(request);
     case State::asking:
       break;
   }
   request.claim = std::move(begun.claim);
+  request.state = Request::State::unclaimed;
+  worker_.claim(request);
+}
+
+void Connection::start_claim(Request& request) {
   request.job.operation = &request.claim->operation();
   request.state = Request::State::claiming;
   worker_.start(request);
-  return true;
 }
 
-void Connection::claim_again(Request& request) {
-  if (left()) return recycle(request);
-  claim(request);
-}
+void Connection::claim_again(Request& request) { left() ? recycle(request) : start(request); }
 
 std::optional<int> Connection::end_claim(Request& request, int error) {
   const auto result = request.claim->end(error);
   request.claim.reset();
-  worker_.claim_ended(*this);
   return result;
 }
 

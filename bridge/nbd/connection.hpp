@@ -61,9 +61,8 @@ class Connection {
 
   /// The lane has ended a request.
   void on_lane(Request& request);
-  /// It is the turn of a request that waited for it to ask for the right to change the device.
-  /// True: it asks on the lane.
-  bool start_claim(Request& request);
+  /// The turn of a request's question for the right to change the device has come.
+  void start_claim(Request& request);
   /// The other one that has asked for it is answered.
   void claim_again(Request& request);
   /// A call that could wait has ended with `error`.

@@ -18,16 +18,19 @@ class Connection;
 
 /// Belongs to its connection, which uses it again and again.
 struct Request {
+  /// One that has arrived begins: on the lane if it can, else with a question for the right to
+  /// change the device, else for a thread. When its client has left, it is `free` at its next step,
+  /// and at once in `unclaimed`, `waiting` and `answered`.
   enum class State : std::uint8_t {
     free,
-    arriving,   ///< its payload is being received
-    on_lane,    ///< `job` is under way
-    unclaimed,  ///< waits for its turn to be `claiming`
-    claiming,   ///< `job` asks for the right to change the device
-    joining,    ///< another one asks for it
+    arriving,   ///< its payload is being received; then it begins, or is `answered`
+    on_lane,    ///< `job` is under way; then it is `answered`, or `waiting`
+    unclaimed,  ///< its question waits for its turn; then it is `claiming`
+    claiming,   ///< `job` asks the question; then it begins anew, or is `answered` or `waiting`
+    joining,    ///< another one asks the question; then it begins anew
     waiting,    ///< for its turn to be `blocking`
-    blocking,   ///< a thread that may wait has it
-    answered,   ///< its reply is in the queue
+    blocking,   ///< a thread that may wait has it; then it is `answered`
+    answered,   ///< its reply is in the queue; when that is sent it is `free`
   };
 
   Connection* connection = nullptr;

@@ -261,7 +261,8 @@ void Worker::start_claims(Lane& lane) {
   while (!lane.unclaimed.empty() && lane.claims < lane.source->claims_on_a_lane()) {
     Request& request = *lane.unclaimed.front();
     lane.unclaimed.pop_front();
-    if (request.connection->start_claim(request)) ++lane.claims;
+    ++lane.claims;
+    request.connection->start_claim(request);
   }
 }
 

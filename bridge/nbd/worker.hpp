@@ -78,9 +78,9 @@ class Worker {
   BufferPool& buffers() { return buffers_; }
   /// Starts the request's job; it leaves with the others of this turn.
   void start(Request& request);
-  /// The request asks for the right to change its device as soon as few others of its lane do.
+  /// The request asks for the right to change its device, as soon as few others of its lane do.
   void claim(Request& request);
-  /// It does so no more.
+  /// The request does so no more.
   void forget_claim(Request& request);
   /// One of the connection's has asked.
   void claim_ended(const Connection& connection);
@@ -97,7 +97,7 @@ class Worker {
     std::shared_ptr<LaneSource> source;
     std::unique_ptr<rtrs::LaneLoop> loop;
     unsigned users = 0;
-    std::deque<Request*> unclaimed{};  ///< requests that will ask for a right, in order
+    std::deque<Request*> unclaimed{};  ///< requests whose question waits for its turn, in order
     unsigned claims = 0;               ///< that are under way
     bool started = false;              ///< something waits for flush()
     bool more = false;
