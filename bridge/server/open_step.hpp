@@ -63,7 +63,8 @@ constexpr bool is_end(OpenStep step) {
   return true;
 }
 
-/// Newer OPENs, CLAIMs and CLOSEs wait until the step has ended.
+/// Newer OPENs, CLOSEs, and CLAIMs wait until the step has ended, except those CLAIMs that
+/// MessageOrder lets go together.
 constexpr bool reserves(OpenStep step) {
   return step == OpenStep::joining || step == OpenStep::recording;
 }
