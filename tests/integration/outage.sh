@@ -381,6 +381,53 @@ for way in to-server to-client both; do
     cable_is_silent "$way" "$rounds"
 done
 
+# Cables of 0.5 MB/s each, on which a block of 256 KiB takes longer than silence is allowed to.
+cables_are_slow() {
+  requires_python nbd
+  local near far i host
+  two_hosts
+  requires tc
+  truncate -s 16M image
+  start_server --listen tcp:0.0.0.0:1234 --export "disk0=$PWD/image"
+  attach_to rnbd+tcp://10.99.0.1/disk0 path=10.99.1.1 policy=round-robin
+  for host in "$near" "$far"; do
+    for i in 0 1; do
+      tc -n "$host" qdisc add dev "cable$i" root tbf rate 4mbit burst 16k limit 8m 2>error ||
+        skip "no rates here: $(<error)"
+    done
+  done
+  SECONDS=0
+  limit=60 nbdsh <<'PY'
+size = 256 * 1024
+for i in range(4):
+    h.pwrite(bytes([i + 1]) * size, i * size)
+    assert h.pread(size, i * size) == bytes([i + 1]) * size
+PY
+  ! grep 'is silent for' nbdkit.log || fail "a path whose bytes move was found silent"
+  # Many at a time wait for each other in the queue of the cable, also on connections that are silent then.
+  limit=60 nbdsh <<'PY'
+size = 256 * 1024
+blocks = [bytes([i + 1]) * size for i in range(8)]
+
+
+def all_at_once(start):
+    under_way = [start(i) for i in range(8)]
+    while under_way:
+        under_way = [cookie for cookie in under_way if not h.aio_command_completed(cookie)]
+        if under_way:
+            h.poll(-1)
+
+
+all_at_once(lambda i: h.aio_pwrite(nbd.Buffer.from_bytearray(bytearray(blocks[i])), i * size))
+read = [nbd.Buffer(size) for _ in blocks]
+all_at_once(lambda i: h.aio_pread(read[i], i * size))
+assert [bytes(buffer.to_bytearray()) for buffer in read] == blocks
+PY
+  echo "6 MB in $SECONDS s"
+  ((SECONDS <= 15 * slow)) || fail "that was too slow for two cables of 0.5 MB/s"
+}
+it "on two slow cables large requests take their time, and are not sent to and fro" cables_are_slow
+
 # Eight addresses of the server on one cable.
 seven_are_silent() {
   requires_python nbd
