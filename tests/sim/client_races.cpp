@@ -92,8 +92,8 @@ void ClientDriver::judge_silence(unsigned path, LaneIndex i, bool is) {
   }
 }
 
-/// Whatever is in its way: a connection whose bytes move is not silent. `since`: when something
-/// came last.
+/// A connection whose bytes move is not silent, be in its way what may. `since`: the time when
+/// something came last.
 void ClientDriver::judge_bytes(const Wire& wire, Instant since) {
   constexpr std::uint64_t kMoves = 1024;  // bytes; more than questions have
   const Instant looked = std::max(since, world_.awake_since(setup_.node)) + 2 * kLook;
