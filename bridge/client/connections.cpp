@@ -135,7 +135,7 @@ Failure Connections::referred(Session& session, const std::string& device, Failu
 
 tl::expected<std::unique_ptr<RemoteDevice>, Failure> Connections::open_in(
     Session& session, const DiskConfig& wanted, bool readonly, const Interrupt& interrupt,
-    Absent absent) {
+    Absent& absent) {
   constexpr std::chrono::milliseconds kPause{250};
   constexpr std::chrono::seconds kLongPause{1};  // as the server looks, which logs each refusal
   OpenOptions options;
@@ -145,7 +145,7 @@ tl::expected<std::unique_ptr<RemoteDevice>, Failure> Connections::open_in(
       readonly ? wire::AccessMode::read_only : wanted.access.value_or(wire::AccessMode::read_write);
   options.unclaimed = !readonly && !wanted.access;
   const auto deadline = std::chrono::steady_clock::now() + config_.connect_timeout;
-  bool told = false;
+  const bool patient = absent == Absent::awaited;
   for (;;) {
     auto opened = session.open(wanted.device, options, interrupt);
     if (opened) {
@@ -169,12 +169,11 @@ tl::expected<std::unique_ptr<RemoteDevice>, Failure> Connections::open_in(
     // Others have waited long for a path, but a new client has not.
     const bool may_come_back = error == EIO && !session.has_path() && in_time;
     // Its storage is not available yet, or is in use elsewhere.
-    const bool may_come =
-        absent == Absent::awaited && (error == EAGAIN || error == EBUSY) && in_time;
+    const bool may_come = patient && (error == EAGAIN || error == EBUSY) && in_time;
     if ((!may_be_ours && !may_come_back && !may_come) || interrupt()) {
       return tl::unexpected(referred(session, wanted.device, opened.error(), interrupt));
     }
-    if (may_come && !std::exchange(told, true) && log_) {
+    if (may_come && std::exchange(absent, Absent::refused) == Absent::awaited && log_) {
       log_(rtrs::LogLevel::warning,
            named(opened.error()).text + "; it is tried again until connect-timeout has passed");
     }
@@ -183,7 +182,7 @@ tl::expected<std::unique_ptr<RemoteDevice>, Failure> Connections::open_in(
 }
 
 tl::expected<Disk*, Failure> Connections::open(const std::string& name, bool readonly,
-                                               const Interrupt& interrupt, Absent absent) {
+                                               const Interrupt& interrupt, Absent& absent) {
   DiskConfig wanted = config_;
   if (config_.dynamic_export) wanted.device = name;
   if (wanted.device.empty()) {
@@ -195,7 +194,7 @@ tl::expected<Disk*, Failure> Connections::open(const std::string& name, bool rea
 }
 
 tl::expected<Disk*, Failure> Connections::open(const DiskConfig& wanted, bool readonly,
-                                               const Interrupt& interrupt, Absent absent) {
+                                               const Interrupt& interrupt, Absent& absent) {
   if (source_ != nullptr) {
     auto opened = source_->open(readonly, interrupt);
     if (!opened) return tl::unexpected(named(opened.error()));
@@ -246,7 +245,8 @@ tl::expected<void, Failure> Connections::probe() {
   if (config_.device.empty()) return {};
   const bool readonly =
       config_.access.value_or(wire::AccessMode::read_only) == wire::AccessMode::read_only;
-  auto device = open_in(**session, config_, readonly, {});
+  Absent absent = Absent::awaited;
+  auto device = open_in(**session, config_, readonly, {}, absent);
   if (!device) return tl::unexpected(named(device.error()));
   return {};
 }

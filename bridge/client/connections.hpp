@@ -33,12 +33,23 @@ class Connections {
   Connections(const ClientConfig& config, rtrs::Log log);
   ~Connections();
 
-  /// Opens a device for one more client; `name` comes from the client ("" = the default).
+  /// Opens a device for one more client; `name` comes from the client ("" = the default). `absent`
+  /// becomes `refused` when storage has been awaited.
   tl::expected<Disk*, Failure> open(const std::string& name, bool readonly,
-                                    const Interrupt& interrupt, Absent absent = Absent::awaited);
+                                    const Interrupt& interrupt, Absent& absent);
+  tl::expected<Disk*, Failure> open(const std::string& name, bool readonly,
+                                    const Interrupt& interrupt) {
+    Absent absent = Absent::awaited;
+    return open(name, readonly, interrupt, absent);
+  }
   /// The same for a disk with settings of its own.
   tl::expected<Disk*, Failure> open(const DiskConfig& wanted, bool readonly,
-                                    const Interrupt& interrupt, Absent absent = Absent::awaited);
+                                    const Interrupt& interrupt, Absent& absent);
+  tl::expected<Disk*, Failure> open(const DiskConfig& wanted, bool readonly,
+                                    const Interrupt& interrupt) {
+    Absent absent = Absent::awaited;
+    return open(wanted, readonly, interrupt, absent);
+  }
   void close(Disk* disk);
   /// `disk0 at rnbd+tcp://storage:1234 (rw), UUID ...`, a description of the export for people.
   std::string describe(const Disk& disk) const;
@@ -77,7 +88,7 @@ class Connections {
                                                                const DiskConfig& wanted,
                                                                bool readonly,
                                                                const Interrupt& interrupt,
-                                                               Absent absent = Absent::awaited);
+                                                               Absent& absent);
   tl::expected<void, Failure> wait_for_writer(RemoteDevice& device, const Interrupt& interrupt);
   Disk* keep(std::unique_ptr<Disk> disk);
   Failure named(Failure failure) const;

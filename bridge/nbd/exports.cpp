@@ -16,7 +16,7 @@ tl::expected<std::vector<rnbd::wire::ExportName>, Failure> Exports::list(
 }
 
 tl::expected<Lease, Failure> Exports::open(const std::string& name, const Interrupt& interrupt,
-                                           Absent absent) {
+                                           Absent& absent) {
   // A client's own words are not for the log before they are known to be short and printable.
   if (std::string complaint = complaint_about_device_name(name);
       !name.empty() && !complaint.empty()) {

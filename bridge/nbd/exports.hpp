@@ -47,9 +47,13 @@ class Exports {
       : config_{config}, connections_{connections} {}
 
   tl::expected<std::vector<wire::ExportName>, Failure> list(const Interrupt& interrupt);
-  /// "" is the default export.
+  /// "" is the default export. `absent` as for Connections.
   tl::expected<Lease, Failure> open(const std::string& name, const Interrupt& interrupt,
-                                    Absent absent = Absent::awaited);
+                                    Absent& absent);
+  tl::expected<Lease, Failure> open(const std::string& name, const Interrupt& interrupt) {
+    Absent absent = Absent::awaited;
+    return open(name, interrupt, absent);
+  }
   /// The transmission flags; `structured`: the client understands structured replies.
   std::uint16_t flags(const Disk& device, bool structured) const;
   std::string description(const Disk& device) const;

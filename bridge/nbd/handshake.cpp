@@ -66,8 +66,10 @@ class Handshake {
   const std::function<void()>& chosen_;
   bool fixed_ = false;  ///< the client understands replies to options
   bool no_zeroes_ = false;
-  bool listed_ = false;  ///< the names
-  bool tried_ = false;   ///< to open an export
+  bool tried_ = false;  ///< to open an export
+  /// A client that has asked for the list looks at one export after the other, and one that has
+  /// waited already has been told: neither waits for storage that is absent.
+  Absent absent_ = Absent::awaited;
   Agreement agreement_;
   std::string name_;          ///< under which agreement_.device was opened
   Failure failure_;           ///< why open() failed
@@ -161,15 +163,12 @@ Next Handshake::dispatch(std::uint32_t option, const std::string& data) {
   return reply(option, Reply::unsupported);
 }
 
-/// Opens the export once, even if the client asks several times. The size is read each time. A
-/// client that has asked for the list looks at one export after the other, and one that has waited
-/// already has been told: neither waits for storage that is absent.
+/// Opens the export once, even if the client asks several times. The size is read each time.
 bool Handshake::open(const std::string& name) {
   if (agreement_.device && name_ == name) return look_again();
   agreement_.device = {};
   const auto began = std::chrono::steady_clock::now();
-  auto opened =
-      exports_.open(name, interrupt_, listed_ || tried_ ? Absent::refused : Absent::awaited);
+  auto opened = exports_.open(name, interrupt_, absent_);
   // The time for opening is excluded once only, so that a client cannot go on with more and more
   // exports.
   if (!std::exchange(tried_, true)) socket_.prolong(std::chrono::steady_clock::now() - began);
@@ -209,7 +208,7 @@ Next Handshake::export_name(const std::string& name) {
 
 Next Handshake::list(std::uint32_t option, const std::string& data) {
   if (!data.empty()) return reply(option, Reply::invalid, "LIST has no data");
-  listed_ = true;
+  absent_ = Absent::refused;
   auto exports = exports_.list(interrupt_);
   if (!exports) {
     complain(exports.error().text);

@@ -79,6 +79,29 @@ listed() {
 }
 it "a list of exports waits for none of them" listed
 
+# It has been answered, and has not waited.
+asked_before() {
+  requires_python nbd
+  truncate -s 1M here
+  start_server --export "a=$PWD/here" --export "gone=$PWD/gone"
+  start_bridge "rnbd+tcp://$address" --connect-timeout 60s --connect now
+  spawn client timeout 60 /usr/bin/python3 -c '
+import nbd, sys
+h = nbd.NBD()
+h.set_opt_mode(True)
+h.connect_unix(sys.argv[1])
+h.set_export_name("a")
+h.opt_info()
+h.set_export_name("gone")
+h.opt_go()
+print(h.get_size())' "$socket"
+  wait_for_line bridge.log "cannot open 'gone' .*tried again until connect-timeout"
+  truncate -s 3M gone
+  expect_gone client 0
+  [[ $(<client.out) == 3145728 ]]
+}
+it "a client that has looked at another export waits for its storage" asked_before
+
 not_for_ever() {
   start_server --export "disk0=$PWD/image"
   attach disk0 connect-timeout=1s
