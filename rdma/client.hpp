@@ -209,6 +209,8 @@ class LaneLoop {
   /// Cancels an operation, which will not be collected. False: it has finished or is about to, and
   /// will be collected.
   virtual bool cancel(Job& job) = 0;
+  /// Requests of the lane that may be on their way at a time.
+  virtual unsigned permits() const = 0;
 };
 
 /// A session with one server. The thread that waits for an answer drives the connection itself; one

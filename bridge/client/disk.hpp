@@ -33,9 +33,6 @@ class LaneSource {
   virtual ~LaneSource() = default;
   /// The number is constant.
   virtual unsigned lanes() const = 0;
-  /// So many operations of Disk::begin_claim() may be on a lane at a time. The server may keep them
-  /// waiting for its own disk, and other requests need permits meanwhile.
-  virtual unsigned claims_on_a_lane() const { return 1; }
   /// Each lane belongs to one loop at a time.
   virtual std::unique_ptr<rtrs::LaneLoop> take_lane(unsigned lane) = 0;
 };

@@ -148,7 +148,6 @@ class Session final : public rtrs::RecoveryHandler,
 
   /// The I/O lanes of the client, for event loops; see rtrs::Client.
   unsigned lanes() const override { return client_->lanes(); }
-  unsigned claims_on_a_lane() const override;
   std::unique_ptr<rtrs::LaneLoop> take_lane(unsigned lane) override {
     return client_->take_lane(lane);
   }

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Claims the writer's reservation for a device that was opened without one.
-#include <algorithm>
 #include <cerrno>
 #include <utility>
 
@@ -139,7 +138,8 @@ Disk::BegunClaim Session::begin_claim(Mapping& mapping, const Witness& seen,
   return {State::asking};
 }
 
-/// Whoever may wait asks again for what takes a second question: the reason, or a new session.
+/// A thread that may wait asks again for what takes a second question: the reason, or a new
+/// session.
 std::optional<int> Session::end_claim(Mapping& mapping, const Witness& seen, std::uint64_t asked_in,
                                       const DeviceAnswer& answer) {
   const bool final = answer.error == EINTR || !alive();
@@ -149,13 +149,6 @@ std::optional<int> Session::end_claim(Mapping& mapping, const Witness& seen, std
       again ? std::nullopt : std::optional{settle_claim(mapping, seen, answer, {})};
   claim_ended(mapping, lock);
   return result;
-}
-
-/// A quarter of the permits: the server may let CLAIMs wait, and other requests must not.
-unsigned Session::claims_on_a_lane() const {
-  constexpr unsigned kEnough = 32;
-  const unsigned quarter = era().limits.queue_depth / (4 * std::max(lanes(), 1U));
-  return std::clamp(quarter, 1U, kEnough);
 }
 
 /// An errno has no room for the reason of a refusal, so the server is asked for it.

@@ -331,6 +331,7 @@ void Connection::on_lane(Request& request) {
 /// Only a question waits for its turn: what is known already needs none.
 void Connection::claim(Request& request) {
   using State = Disk::BegunClaim::State;
+  if (!worker_.may_claim(*this)) return call(request);
   auto begun = agreement_.device->begin_claim([this, &request] { worker_.claim_again(request); });
   switch (begun.state) {
     case State::granted:

@@ -257,8 +257,15 @@ void Worker::claim_ended(const Connection& connection) {
   start_claims(lane);
 }
 
+/// A quarter of the permits: the server may let CLAIMs wait for its own disk, and other requests
+/// must not.
+unsigned Worker::most_claims(const Lane& lane) {
+  constexpr unsigned kEnough = 32;
+  return std::min(lane.loop->permits() / 4, kEnough);
+}
+
 void Worker::start_claims(Lane& lane) {
-  while (!lane.unclaimed.empty() && lane.claims < lane.source->claims_on_a_lane()) {
+  while (!lane.unclaimed.empty() && lane.claims < most_claims(lane)) {
     Request& request = *lane.unclaimed.front();
     lane.unclaimed.pop_front();
     ++lane.claims;

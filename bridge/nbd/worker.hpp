@@ -78,6 +78,8 @@ class Worker {
   BufferPool& buffers() { return buffers_; }
   /// Starts the request's job; it leaves with the others of this turn.
   void start(Request& request);
+  /// False: the lane has so few permits that a question for a right might take all.
+  bool may_claim(const Connection& connection) { return most_claims(lane_of(connection)) > 0; }
   /// The request asks for the right to change its device, as soon as few others of its lane do.
   void claim(Request& request);
   /// The request does so no more.
@@ -124,6 +126,7 @@ class Worker {
   void add(int socket, Agreement agreement);
   Lane& lane_of(const std::shared_ptr<LaneSource>& source);
   Lane& lane_of(const Connection& connection);
+  static unsigned most_claims(const Lane& lane);
   void start_claims(Lane& lane);
 
   const unsigned index_;

@@ -2,6 +2,7 @@
 // Passes an event loop's transfers to a mirror's thread and back, many at a time.
 #pragma once
 
+#include <limits>
 #include <memory>
 #include <mutex>
 #include <utility>
@@ -30,6 +31,7 @@ class MirrorLane final : public rtrs::LaneLoop {
   bool await() override { return false; }
   Job* collect() override;
   bool cancel(Job& job) override;
+  unsigned permits() const override { return std::numeric_limits<unsigned>::max(); }
 
   /// Stores the answer of a job. After publish() the event loop can collect it, and the lane may be
   /// destroyed.

@@ -93,6 +93,11 @@ class LaneDriver::Loop final : public LaneLoop {
     return true;
   }
 
+  unsigned permits() const override {
+    const Lock lock{driver_.mutex_};
+    return driver_.lane_.permits().count();
+  }
+
  private:
   /// With the lane held, by any thread.
   static void on_finish(void* context) {
