@@ -68,7 +68,7 @@ class Handshake {
   bool no_zeroes_ = false;
   bool tried_ = false;  ///< to open an export
   /// A client that has asked for the list looks at one export after the other, and one that has
-  /// waited already has been told: neither waits for storage that is absent.
+  /// waited has been told why. Neither waits for storage that is absent.
   Absent absent_ = Absent::awaited;
   Agreement agreement_;
   std::string name_;          ///< under which agreement_.device was opened
