@@ -93,8 +93,8 @@ struct Zeroing {
   std::uint64_t question = 0;  ///< likewise, the most for one question for extents
 };
 
-/// The most that is zeroed at once, and one region at least. Others wait for all of a piece. A member
-/// that zeroes by writing must answer before it counts as one that hangs.
+/// The most that is zeroed at once, and one region at least. Others wait for all of a piece. A
+/// member that zeroes by writing must answer before it counts as one that hangs.
 constexpr std::uint64_t zeroing_piece(unsigned region_shift) {
   constexpr std::uint64_t kMost = std::uint64_t{64} << 20;
   return std::max(kMost, std::uint64_t{1} << region_shift);
