@@ -291,7 +291,7 @@ std::string serve(const std::string& root, const Mapping& mapping, Supervisor& s
   if (mapping.bridge.empty()) return supervisor.start(mapping);
   auto lock = lock_bridge(root, mapping.bridge);
   if (!lock) return lock.error();
-  // Whoever had the lock may have taken the last disk of the bridge away.
+  // The last disk of the bridge may have gone while another command had the lock.
   if (files_of_mapping(root, mapping.name).empty()) return nothing_named(mapping.name);
   const bool runs = supervisor.runs(mapping.bridge);
   const std::string wrong = supervisor.start(mapping);

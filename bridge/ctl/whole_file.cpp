@@ -65,7 +65,7 @@ tl::expected<rtrs::OwnedFd, std::string> lock_file(const std::string& path) {
     struct stat ours {
     }, there{};
     if (::fstat(lock.get(), &ours) != 0) return tl::unexpected(system_reason(path));
-    // Whoever had the lock may have removed the file, and another one may have made it anew.
+    // Its last owner may have removed the file, and another command may have made it anew.
     const bool same = ::stat(path.c_str(), &there) == 0 && there.st_ino == ours.st_ino &&
                       there.st_dev == ours.st_dev;
     if (same) return lock;

@@ -707,8 +707,8 @@ signal.pause()' "${uri/\/\/\//\/\/\/disk0}"
   wait_for_line clients.out there
   status_of 1 "${ctl_command[@]}" --root "$root" check
   says said '^WARNING: limit max-connections: at the bridge of vm: 2 of 2 are used.*raise --max-connections$'
-  limited "${ctl_command[@]}" "$PWD/root/run/rnbd/vm.control" status >status
-  says status '^max-connections +2 +2'
+  limited "${ctl_command[@]}" "$PWD/root/run/rnbd/vm.control" status >limits
+  says limits '^max-connections +2 +2'
   limited "${ctl_command[@]}" "$PWD/root/run/rnbd/vm.control" metrics >page
   says page '^rnbd_limit_used.limit="max-connections". 2'
   says page '^rnbd_limit.limit="LimitNOFILE". [0-9]+'

@@ -17,7 +17,7 @@
 namespace rnbd {
 namespace {
 
-/// What a server without exports opens when it has opened its storage.
+/// Descriptors of a server without exports, once it has opened its storage.
 int descriptors_of_its_own(const Settings& settings) {
   constexpr int kOfAll = 6, kOfReactor = 4, kOfMetrics = 4;
   const auto listeners = static_cast<int>(settings.listen.size());
