@@ -62,7 +62,8 @@ struct ServerOptions {
   unsigned max_connections_per_path = 1024;
   /// Two limits of the same size: for connections, and for paths, with an unfinished handshake.
   ///
-  /// 0 = a quarter of max_connections, but 64 to 1024: all clients come at once after a restart.
+  /// 0 = a quarter of max_connections, or a sixteenth of the descriptors where that is less, but 64
+  /// to 1024: all clients come at once after a restart.
   unsigned max_handshakes = 0;
   Duration handshake_timeout = std::chrono::seconds{10};
   /// The time that a session without paths waits for its client (kFeatureExactlyOnce).

@@ -148,7 +148,7 @@ PY
   touch gathered
   wait "$client"
 }
-it "with 40 descriptors: a client that is there makes its first change" first_change 40
+it "with 48 descriptors: a client that is there makes its first change" first_change 48
 it "with 64 descriptors: a client that is there makes its first change" first_change 64
 
 # One client opens as many files of the search path as it gets; another one gets one, too.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "rdma/transport/server/options.hpp"
 
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -18,6 +19,7 @@ namespace {
 
 constexpr unsigned kMaxDefaultReactors = 8;
 constexpr std::uint32_t kMaxHeaderSize = 4096;
+constexpr unsigned kFewestHandshakes = 64, kMostHandshakes = 1024;
 
 }  // namespace
 
@@ -40,7 +42,14 @@ ServerOptions with_defaults(ServerOptions options) {
   });
   if (proves || options.auth == AuthMode::psk) options.features |= wire::kFeatureAuthentication;
   if (options.max_handshakes == 0) {
-    options.max_handshakes = std::clamp(options.max_connections / 4, 64U, 1024U);
+    // Those of strangers must leave descriptors to the clients that are there.
+    rlimit limit{};
+    const bool limited = getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY;
+    const rlim_t of_descriptors = limited ? limit.rlim_cur / 16 : kMostHandshakes;
+    const rlim_t of_connections = options.max_connections / 4;
+    options.max_handshakes =
+        static_cast<unsigned>(std::clamp(std::min(of_connections, of_descriptors),
+                                         rlim_t{kFewestHandshakes}, rlim_t{kMostHandshakes}));
   }
   if (!options.client_log) options.client_log = std::make_shared<ClientLog>(options.log);
   return options;
