@@ -11,7 +11,7 @@ void ClientDriver::check_overdue() const {
   const Instant awake =
       std::max(world_.awake_since(setup_.node), world_.awake_since(setup_.server));
   const Instant since = world_.now() - setup_.client.no_path_timeout;
-  for (unsigned i = 0; i < paths_.size(); ++i) {
+  for (unsigned i = 0; i < session_.path_count(); ++i) {  // there are others with memory
     if (is_in_the_way(i)) return;
   }
   if (std::max(awake, lost_at_) < since - 1s) {
@@ -54,7 +54,7 @@ bool ClientDriver::exactly_once() const {
          (session_.accepted().extension.features & rtrs::wire::kFeatureExactlyOnce) != 0;
 }
 
-void ClientDriver::check_latency() const {
+void ClientDriver::check_latency(bool claims) const {
   if (!up_ || failing_ || !exactly_once()) return;
   unsigned misses_max = 0;
   for (unsigned i = 0; i < session_.path_count(); ++i) {
@@ -62,14 +62,16 @@ void ClientDriver::check_latency() const {
   }
   // An OPEN, which may wait for others at the server, takes a permit of I/O where there is one
   // only.
-  const bool only_io = lanes_[0]->permits().count() > 0;
-  latency_watch_.check(healthy_since(), misses_max, races() && only_io);
+  constexpr Duration kOpening = 5s;
+  const bool only_io = lanes_[0]->permits().count() > 0 && !claims;
+  latency_watch_.check(healthy_since(), misses_max, races() && only_io,
+                       only_io ? Duration::zero() : kOpening);
 }
 
 /// Of the path that has been so for the longest time.
 std::optional<Instant> ClientDriver::healthy_since() const {
   std::optional<Instant> longest;
-  for (unsigned i = 0; i < paths_.size(); ++i) {
+  for (unsigned i = 0; i < session_.path_count(); ++i) {
     auto since = path_watch_.usable_since(i);
     for (const Link& link : paths_[i].links) {
       if (since && link.wire) since = std::max(*since, link.wire->calm_since());

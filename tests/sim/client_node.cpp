@@ -84,7 +84,8 @@ void ClientNode::think() {
 
 void ClientNode::check_waits() {
   if (!driver_) return;
-  driver_->check_latency();
+  driver_->check_latency(std::ranges::any_of(
+      controls_, [](const auto& entry) { return entry.second->kind == Control::Kind::claim; }));
   for (const auto& [number, transfer] : transfers_) {
     if (transfer->ended) continue;
     // Of a long one that goes in parts nobody knows what is missing.

@@ -278,7 +278,9 @@ void draw_sharing(Knobs& knobs, Rng rng) {
 /// Connections that take long for a message, some of them longer than a silence may last.
 void draw_rates(Knobs& knobs, Rng& rng) {
   knobs.max_io_size = rng.pick({16384U, 65536U});
-  knobs.network.rate = knobs.max_io_size * rng.pick({2ULL, 4ULL, 40ULL});
+  const std::uint64_t each_second = rng.pick({2ULL, 4ULL, 40ULL});  // whole messages
+  // Elsewhere nobody sees bytes move, and networks are fast.
+  knobs.network.rate = knobs.max_io_size * (knobs.network.stream ? each_second : 40);
   for (ClientKnobs& client : knobs.clients) client.concurrency = std::min(client.concurrency, 2U);
 }
 

@@ -20,12 +20,12 @@ LatencyWatch::LatencyWatch(World& world, const Knobs& knobs, NodeId self, NodeId
                            std::string who)
     : world_{world}, knobs_{knobs}, self_{self}, server_{server}, who_{std::move(who)} {}
 
-void LatencyWatch::check(std::optional<Instant> healthy_since, unsigned misses_max,
-                         bool races) const {
+void LatencyWatch::check(std::optional<Instant> healthy_since, unsigned misses_max, bool races,
+                         Duration opening) const {
   if (!healthy_since || knobs_.storage.hang > 0) return;
   const Duration interval = knobs_.heartbeat_interval + knobs_.heartbeat_interval / 20;
   const Duration silence = races ? Duration::zero() : kOthers * interval * (misses_max + 3);
-  const Duration longest = silence + knobs_.longest_storage() + kSlack;
+  const Duration longest = silence + knobs_.longest_storage() + opening + kSlack;
   const Instant from =
       std::max({*healthy_since, world_.awake_since(self_), world_.awake_since(server_)});
   for (const auto& [permit, sent] : since_) {
