@@ -42,7 +42,7 @@ ServerOptions with_defaults(ServerOptions options) {
   });
   if (proves || options.auth == AuthMode::psk) options.features |= wire::kFeatureAuthentication;
   if (options.max_handshakes == 0) {
-    // Those of strangers must leave descriptors to the clients that are there.
+    // Strangers must leave descriptors to the clients that are there.
     rlimit limit{};
     const bool limited = getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY;
     const rlim_t of_descriptors = limited ? limit.rlim_cur / 16 : kMostHandshakes;
