@@ -34,7 +34,7 @@ constexpr CtlField kDeviceFields[] = {
     {"devname", kText, true, "Its name in the kernel, nbd0."},
     {"devpath", kText, false, "The same with its folder, /dev/nbd0."},
     {"state", kText, true,
-     "open, free, waiting, closed, shrunk, displaced, recovering or unattended."},
+     "open, free, waiting, refused, closed, shrunk, displaced, recovering or unattended."},
     {"access_mode", kText, true,
      "rw, ro or migration; ro if another client writes; of a free export what may be."},
     {"size", kBytes, false, "Bytes that it has."},
