@@ -11,7 +11,10 @@ void ClientDriver::check_overdue() const {
   const Instant awake =
       std::max(world_.awake_since(setup_.node), world_.awake_since(setup_.server));
   const Instant since = world_.now() - setup_.client.no_path_timeout;
-  for (unsigned i = 0; i < session_.path_count(); ++i) {  // there are others with memory
+  // A request that storage holds for so long may have been lost with many paths meanwhile.
+  const StorageKnobs& storage = setup_.knobs.storage;
+  if (storage.stall > 0 && storage.stall_max >= setup_.client.no_path_timeout) return;
+  for (unsigned i = 0; i < session_.path_count(); ++i) {
     if (is_in_the_way(i)) return;
   }
   if (std::max(awake, lost_at_) < since - 1s) {
