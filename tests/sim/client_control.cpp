@@ -31,9 +31,6 @@ void ClientNode::launch(std::unique_ptr<Control> owner) {
   control.losses = driver_->losses();
   control.give_ups = driver_->give_ups();
   control.lane = driver_->control_lane();
-  // The CLAIM of an event loop goes over a lane of requests.
-  if (control.kind == Control::Kind::claim && control.number % 2 == 0)
-    control.lane = 1 + control.number / 2 % (driver_->lanes() - 1);
   control.operation->on_finish(
       [](void* context) {
         auto& self = *static_cast<Control*>(context);

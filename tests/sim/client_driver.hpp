@@ -94,9 +94,8 @@ class ClientDriver {
   /// A request of then has no end yet. `bytes`: of its data, which the client sends if it `writes`;
   /// 0 if nothing can be said of it.
   void check_wait(Instant asked, bool writes, std::size_t bytes) const;
-  /// Likewise, of what has been sent. `claims`: a CLAIM is under way, maybe on a lane of requests.
-  /// It may wait for a writer that is away.
-  void check_latency(bool claims) const;
+  /// Likewise, of what has been sent.
+  void check_latency() const;
 
  private:
   struct Link {

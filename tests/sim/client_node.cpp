@@ -84,8 +84,7 @@ void ClientNode::think() {
 
 void ClientNode::check_waits() {
   if (!driver_) return;
-  driver_->check_latency(std::ranges::any_of(
-      controls_, [](const auto& entry) { return entry.second->kind == Control::Kind::claim; }));
+  driver_->check_latency();
   for (const auto& [number, transfer] : transfers_) {
     if (transfer->ended) continue;
     // Of a long one that goes in parts nobody knows what is missing.

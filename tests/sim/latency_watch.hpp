@@ -34,8 +34,8 @@ class LatencyWatch {
 
   /// `healthy_since`: of a path that carries everything and is not disturbed. `misses_max`:
   /// heartbeat intervals that a connection may be silent for. `races`: requests leave a path that
-  /// is silent before that is given up. `opening`: the time that the server may keep an OPEN or a
-  /// CLAIM among the requests waiting.
+  /// is silent before that is given up. `opening`: the time that the server may keep an OPEN
+  /// among the requests waiting.
   void check(std::optional<Instant> healthy_since, unsigned misses_max, bool races,
              Duration opening) const;
   /// A path is lost because a connection that owed answers carried nothing, and something is in the
