@@ -206,7 +206,7 @@ tl::expected<bool, Failure> Face::offer(const Row& row, nbd::Lease device) {
   rtrs::OwnedFd ours{pair[0]};
   rtrs::OwnedFd kernels{pair[1]};
   const rtrs::OwnedFd look{::dup(pair[0])};
-  device_.flags = exports_.flags(*device, /*structured=*/false);
+  device_.flags = exports_.flags(*device, nbd::Framing::simple);
   device_.size = device->geometry().size;
   watched_ = std::make_shared<nbd::Watched>();
   // Serve from now on, because the kernel reads the partition table before it answers.
@@ -261,7 +261,7 @@ tl::expected<bool, Failure> Face::resume() {
   }
   attachment_.on(Event::found_kept);
   mapped_ = true;
-  device_.flags = exports_.flags(**opened, /*structured=*/false);
+  device_.flags = exports_.flags(**opened, nbd::Framing::simple);
   watched_ = std::make_shared<nbd::Watched>();
   if (!front_.adopt(socket, {.device = *std::move(opened),
                              .flags = device_.flags,

@@ -21,6 +21,8 @@ namespace rnbd::nbd {
 /// Threads: one.
 class BufferPool {
  public:
+  static constexpr std::size_t kSmallest = 4096;  ///< bytes
+
   struct Free {
     void operator()(std::byte* memory) const { std::free(memory); }
   };
@@ -54,7 +56,6 @@ class BufferPool {
   }
 
  private:
-  static constexpr std::size_t kSmallest = 4096;
   static constexpr std::size_t kMostKept = 64 * 1024 * 1024;
 
   static std::size_t index_of(std::size_t size) {

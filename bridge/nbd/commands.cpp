@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "bridge/nbd/commands.hpp"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <vector>
@@ -12,7 +13,18 @@ namespace {
 
 using rnbd::wire::IoOperation;
 
-constexpr std::size_t kMaxExtents = 256;  ///< per reply
+constexpr std::size_t kMaxExtents = 256;                                         ///< per reply
+constexpr std::size_t kExtentRoom = kMaxExtents * sizeof(ExtendedStatusExtent);  ///< bytes
+static_assert(kExtentRoom <= BufferPool::kSmallest);
+/// Units: bytes. A zeroing or trim holds up overlapping writes of other clients, and at first all
+/// of theirs, for a piece of this size at most. Pieces end at its multiples, where granules end,
+/// too.
+constexpr std::uint64_t kMaxPiece = std::uint64_t{1} << 30;
+/// Units: bytes of a question for extents. A server in memory looks at each of its blocks.
+constexpr std::uint64_t kMaxQuestion = std::uint64_t{64} << 30;
+/// Units: bytes that the server is asked to read ahead at a time, so that it stops when the client
+/// leaves.
+constexpr std::uint64_t kMaxReadAhead = std::uint64_t{64} << 20;
 
 /// The transmission flag that offers a command; 0: it needs none.
 constexpr std::uint16_t offer_of(Command command) {
@@ -30,7 +42,23 @@ constexpr std::uint16_t offer_of(Command command) {
   }
 }
 
+template <class Extent>
+void put_extent(Request& request, std::uint64_t length, std::uint32_t flags) {
+  Extent extent;
+  extent.length = static_cast<decltype(extent.length.value())>(length);
+  extent.flags = flags;
+  std::memcpy(request.payload() + request.extents++ * sizeof(extent), &extent, sizeof(extent));
+}
+
 }  // namespace
+
+int Commands::judge_payload(const RequestHead& head) const {
+  if (head.command == Command::block_status && head.announced) {
+    const bool offered = (agreement_.flags & kBlockStatusPayload) != 0;
+    return offered && head.payload == sizeof(StatusFilter) ? 0 : EINVAL;
+  }
+  return head.announced && head.command != Command::write ? EINVAL : 0;
+}
 
 bool Commands::inside(const Request& request) const {
   const std::uint64_t size = agreement_.device->geometry().size;
@@ -52,7 +80,8 @@ int Commands::prepare(Request& request) {
   request.transfer = {.offset = request.offset, .length = request.length};
   switch (request.command) {
     case Command::read:
-      if ((flags & ~unsigned{kDf}) != 0 || (flags != 0 && !agreement_.structured)) return EINVAL;
+      if ((flags & ~unsigned{kDf}) != 0 || (flags != 0 && agreement_.framing == Framing::simple))
+        return EINVAL;
       if (request.length == 0 || request.length > BlockSizes{}.maximum) return EINVAL;
       if (!inside(request)) return EINVAL;
       if (!requests_.take_buffer(request, request.length)) return ENOMEM;
@@ -74,7 +103,8 @@ int Commands::prepare(Request& request) {
     case Command::block_status:
       if ((flags & ~unsigned{kReqOne}) != 0 || !agreement_.block_status) return EINVAL;
       if (request.length == 0 || !inside(request)) return EINVAL;
-      return requests_.take_buffer(request, kMaxExtents * sizeof(StatusExtent)) ? EAGAIN : ENOMEM;
+      if (request.buffer.size != 0) return EAGAIN;  // of a filter; the least buffer has room
+      return requests_.take_buffer(request, kExtentRoom) ? EAGAIN : ENOMEM;
     case Command::disconnect:
     default:
       return EINVAL;
@@ -94,7 +124,13 @@ int Commands::prepare_change(Request& request) {
   if (request.command == Command::write) {
     request.transfer.operation = IoOperation::write;
     request.transfer.from = request.payload();
-  } else if (zeroes) {
+    return 0;
+  }
+  if (request.rest == 0) request.rest = request.length;
+  const Piece piece = piece_of(request);
+  request.transfer.offset = piece.offset;
+  request.transfer.length = piece.length;
+  if (zeroes) {
     request.transfer.operation = IoOperation::write_zeroes;
     request.transfer.no_unmap = (flags & kNoHole) != 0;
     request.transfer.fast = (flags & kFastZero) != 0;
@@ -104,9 +140,20 @@ int Commands::prepare_change(Request& request) {
   return 0;
 }
 
+Commands::Piece Commands::piece_of(const Request& request) {
+  const std::uint64_t offset = request.offset + (request.length - request.rest);
+  return {offset, std::min(request.rest, kMaxPiece - offset % kMaxPiece)};
+}
+
+bool Commands::next_piece(Request& request) {
+  request.rest -= piece_of(request).length;
+  return request.rest != 0;
+}
+
 int Commands::call(Request& request, const Interrupt& interrupt) {
   Disk& device = *agreement_.device;
   const bool fua = (request.flags & kFua) != 0;
+  const Piece piece = piece_of(request);
   switch (request.command) {
     case Command::read:
       return device.read(request.offset, {request.payload(), request.length}, interrupt);
@@ -115,15 +162,15 @@ int Commands::call(Request& request, const Interrupt& interrupt) {
     case Command::flush:
       return device.flush(interrupt);
     case Command::trim:
-      return device.discard(request.offset, request.length, fua, interrupt);
+      return device.discard(piece.offset, piece.length, fua, interrupt);
     case Command::write_zeroes:
-      return device.write_zeroes(request.offset, request.length,
+      return device.write_zeroes(piece.offset, piece.length,
                                  {.fua = fua,
                                   .may_unmap = (request.flags & kNoHole) == 0,
                                   .fast = (request.flags & kFastZero) != 0},
                                  interrupt);
     case Command::cache:
-      return device.cache(request.offset, request.length, interrupt);
+      return read_ahead(request, interrupt);
     case Command::block_status:
       return ask_extents(request, interrupt);
     case Command::disconnect:
@@ -135,19 +182,32 @@ int Commands::call(Request& request, const Interrupt& interrupt) {
 int Commands::ask_extents(Request& request, const Interrupt& interrupt) {
   std::vector<rnbd::wire::Extent> runs;
   const std::size_t most = (request.flags & kReqOne) != 0 ? 1 : kMaxExtents;
-  if (int error =
-          agreement_.device->extents(request.offset, request.length, most, runs, interrupt)) {
+  const std::uint64_t asked = std::min(request.length, kMaxQuestion);
+  if (int error = agreement_.device->extents(request.offset, asked, most, runs, interrupt)) {
     return error;
   }
   request.extents = 0;
   for (const auto& run : runs) {
-    StatusExtent extent;
-    extent.length = static_cast<std::uint32_t>(run.length);
-    const std::uint32_t flags = run.flags;
-    extent.flags = ((flags & rnbd::wire::kExtentHole) != 0 ? kStateHole : 0) |
-                   ((flags & rnbd::wire::kExtentZero) != 0 ? kStateZero : 0);
-    std::memcpy(request.payload() + request.extents++ * sizeof(extent), &extent, sizeof(extent));
+    const std::uint32_t told = run.flags;
+    const std::uint32_t flags = ((told & rnbd::wire::kExtentHole) != 0 ? kStateHole : 0) |
+                                ((told & rnbd::wire::kExtentZero) != 0 ? kStateZero : 0);
+    if (agreement_.framing == Framing::extended) {
+      put_extent<ExtendedStatusExtent>(request, run.length, flags);
+    } else {
+      put_extent<StatusExtent>(request, run.length, flags);
+    }
   }
+  return 0;
+}
+
+int Commands::read_ahead(const Request& request, const Interrupt& interrupt) {
+  if (!inside(request)) return EINVAL;
+  std::uint64_t done = 0;
+  do {
+    const std::uint64_t piece = std::min(request.length - done, kMaxReadAhead);
+    if (int error = agreement_.device->cache(request.offset + done, piece, interrupt)) return error;
+    done += piece;
+  } while (done < request.length);
   return 0;
 }
 

@@ -2,6 +2,7 @@
 // The commands of an NBD client, in the words of a device.
 #pragma once
 
+#include "bridge/nbd/framing.hpp"
 #include "bridge/nbd/handshake.hpp"
 #include "bridge/nbd/request.hpp"
 #include "bridge/nbd/requests.hpp"
@@ -19,14 +20,24 @@ class Commands {
 
   /// 0: `transfer` has been begun. EAGAIN: it takes a call(). Otherwise the answer.
   int prepare(Request& request);
-  /// Carries the request out, and may wait. Returns an errno or 0.
+  /// Carries the request out, of a large one a piece, and may wait. Returns an errno or 0.
   int call(Request& request, const Interrupt& interrupt);
+  /// The piece under way of a zeroing or trim has ended well. True: another one follows.
+  static bool next_piece(Request& request);
+  /// 0: an extended request may have the payload that it has, if any. Otherwise the answer.
+  int judge_payload(const RequestHead& head) const;
 
  private:
+  struct Piece {
+    std::uint64_t offset;  ///< bytes
+    std::uint64_t length;  ///< bytes
+  };
+  static Piece piece_of(const Request& request);
   int prepare_change(Request& request);
   bool offered(const Request& request) const;
   bool inside(const Request& request) const;
   int ask_extents(Request& request, const Interrupt& interrupt);
+  int read_ahead(const Request& request, const Interrupt& interrupt);
 
   const Agreement& agreement_;
   Requests& requests_;

@@ -139,7 +139,7 @@ bool Connection::receive_once(int flags, std::size_t& room, std::size_t& receive
   std::size_t count = 0;
   std::size_t direct = 0;
   if (arriving_ != nullptr && arriving_->error == 0) {
-    direct = arriving_->length - arrived_;
+    direct = payload_ - arrived_;
     pieces[count++] = {arriving_->payload() + arrived_, direct};
   }
   const std::size_t rest = std::min(read_size_, kStaging - staged_);
@@ -153,7 +153,7 @@ bool Connection::receive_once(int flags, std::size_t& room, std::size_t& receive
   received = static_cast<std::size_t>(n);
   const std::size_t landed = std::min(received, direct);
   staged_ += received - landed;
-  if (landed > 0 && (arrived_ += landed) == arriving_->length) end_payload();
+  if (landed > 0 && (arrived_ += landed) == payload_) end_payload();
   return true;
 }
 
@@ -167,15 +167,15 @@ void Connection::parse() {
       if (!take_payload(from, size, used)) break;
       continue;
     }
-    if (releasing_ || size < sizeof(RequestHeader)) break;
+    const std::size_t head_size = request_size(agreement_.framing);
+    if (releasing_ || size < head_size) break;
     if (!requests_.has_room()) {
       crowded_ = true;
       break;
     }
-    RequestHeader header;
-    std::memcpy(&header, from, sizeof(header));
-    used += sizeof(header);
-    begin(header);
+    used += head_size;
+    agreement_.framing == Framing::extended ? begin<Framing::extended>(from)
+                                            : begin<Framing::structured>(from);
   }
   staged_ -= used;
   if (used > 0 && staged_ > 0) std::memmove(staging_.get(), staging_.get() + used, staged_);
@@ -183,11 +183,11 @@ void Connection::parse() {
 
 /// False: the rest is still to come.
 bool Connection::take_payload(const std::byte* from, std::size_t size, std::size_t& used) {
-  const std::size_t piece = std::min(arriving_->length - arrived_, size);
+  const std::size_t piece = std::min(payload_ - arrived_, size);
   if (arriving_->error == 0) std::memcpy(arriving_->payload() + arrived_, from, piece);
   arrived_ += piece;
   used += piece;
-  if (arrived_ < arriving_->length) return false;
+  if (arrived_ < payload_) return false;
   end_payload();
   return true;
 }
@@ -196,28 +196,45 @@ bool Connection::take_payload(const std::byte* from, std::size_t size, std::size
 void Connection::end_payload() {
   Request& request = *std::exchange(arriving_, nullptr);
   if (request.error != 0) return answer(request, request.error);
+  if (request.command == Command::block_status) {
+    const auto length = decode_filter(request.payload(), payload_);
+    if (!length) return answer(request, EINVAL);
+    request.length = *length;
+  }
   execute(request);
 }
 
-void Connection::begin(const RequestHeader& header) {
-  if (header.magic != kRequestMagic) return break_off("it sent garbage where a request should be");
-  const auto command = static_cast<Command>(std::uint16_t{header.type});
-  if (command == Command::disconnect) {
+/// Each kind of header has its own code, so that the compact one costs nothing for the other.
+template <Framing framing>
+void Connection::begin(const std::byte* from) {
+  const RequestHead head = decode_head<framing>(from);
+  if (head.garbage) return break_off("it sent garbage where a request should be");
+  if (head.command == Command::disconnect) {
     if (watched()) agreement_.watched->goodbye = true;
     return drain();
   }
+  constexpr bool is_extended = framing == Framing::extended;
+  const bool too_long = head.payload > BlockSizes{}.maximum;
+  // A compact header has 32 bits for it, which can be skipped.
+  if (is_extended && too_long) {
+    return break_off("it announced a payload of " + std::to_string(head.payload) + " bytes");
+  }
   Request& request = requests_.take();
-  request.command = command;
-  request.flags = header.flags;
-  request.cookie = header.cookie;
-  request.offset = header.offset;
-  request.length = header.length;
-  request.error = 0;
-  if (command != Command::write || request.length == 0) return execute(request);
-  read_size_ = request.length > kLargePayload ? kSmallRead : kStaging;
-  if (request.length > BlockSizes{}.maximum) {
+  request.command = head.command;
+  request.flags = head.flags;
+  request.cookie = head.cookie;
+  request.offset = head.offset;
+  request.length = head.length;
+  request.rest = 0;
+  request.error = is_extended ? commands_.judge_payload(head) : 0;
+  if (head.payload == 0) {
+    return request.error == 0 ? execute(request) : answer(request, request.error);
+  }
+  payload_ = head.payload;
+  read_size_ = payload_ > kLargePayload ? kSmallRead : kStaging;
+  if (too_long) {
     request.error = EINVAL;
-  } else if (!requests_.take_buffer(request, request.length)) {
+  } else if (request.error == 0 && !requests_.take_buffer(request, payload_)) {
     request.error = ENOMEM;
   }
   if (request.error != 0) read_size_ = kStaging;  // the payload is not needed
@@ -323,7 +340,7 @@ void Connection::on_lane(Request& request) {
       agreement_.device->end(request.transfer, request.begun, request.operation->error());
   request.operation.reset();
   if (error == EAGAIN && !left()) return call(request);
-  answer(request, error);
+  end_piece(request, error);
 }
 
 // ---- The right to change the device -------------------------------------------------------------
@@ -393,7 +410,7 @@ void Connection::start_calls() {
 
 void Connection::on_call(Request& request, int error) {
   calls_.give_back(1);
-  answer(request, error);
+  end_piece(request, error);
   start_calls();
 }
 
@@ -404,7 +421,7 @@ void Connection::answer(Request& request, int error) {
   meter_.end(request, error);
   if (error != 0) meter_.report(request, error, std::chrono::steady_clock::now());
   request.error = error;
-  make_reply(request, agreement_.structured);
+  make_reply(request, agreement_.framing);
   request.state = Request::State::answered;
   replies_.push(request);
 }

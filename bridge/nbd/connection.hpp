@@ -121,7 +121,8 @@ class Connection {
   void parse();
   bool take_payload(const std::byte* from, std::size_t size, std::size_t& used);
   void end_payload();
-  void begin(const RequestHeader& header);
+  template <Framing framing>
+  void begin(const std::byte* from);
   void break_off(const std::string& why);
   void recycle(Request& request);
 
@@ -132,6 +133,11 @@ class Connection {
   std::optional<int> end_claim(Request& request, int error);
   void call(Request& request);
   void start_calls();
+  /// The device has ended a request, or a piece of a large one.
+  void end_piece(Request& request, int error) {
+    const bool goes_on = request.rest != 0 && error == 0 && !left();
+    return goes_on && Commands::next_piece(request) ? start(request) : answer(request, error);
+  }
   void answer(Request& request, int error);
 
   Worker& worker_;
@@ -153,7 +159,8 @@ class Connection {
   std::size_t staged_ = 0;       ///< bytes in it that are not taken yet
   std::size_t read_size_;        ///< bytes to receive at the begin of a request
   Request* arriving_ = nullptr;  ///< with an error: its payload is thrown away
-  std::size_t arrived_ = 0;      ///< bytes of its payload
+  std::size_t payload_ = 0;      ///< bytes of it
+  std::size_t arrived_ = 0;      ///< bytes of these
 
   Requests requests_;
   Commands commands_;

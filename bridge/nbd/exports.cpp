@@ -35,7 +35,7 @@ tl::expected<Lease, Failure> Exports::open(const std::string& name, const Interr
   return Lease{connections_, **device};
 }
 
-std::uint16_t Exports::flags(const Disk& device, bool structured) const {
+std::uint16_t Exports::flags(const Disk& device, Framing framing) const {
   const DeviceGeometry& geometry = device.geometry();
   unsigned flags = kHasFlags;
   if (geometry.can_flush) flags |= kSendFlush;
@@ -49,7 +49,7 @@ std::uint16_t Exports::flags(const Disk& device, bool structured) const {
     if (geometry.max_discard != 0) flags |= kSendTrim;
     if (geometry.fast_zero) flags |= kSendFastZero;
   }
-  if (structured) flags |= kSendDf;
+  if (framing != Framing::simple) flags |= kSendDf;
   // In migration mode another host may write as well.
   const bool alone = config_.access != rnbd::wire::AccessMode::migration;
   if (alone && geometry.flush_covers_all) flags |= kCanMultiConn;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "bridge/client/connections.hpp"
+#include "bridge/nbd/framing.hpp"
 
 namespace rnbd::nbd {
 
@@ -54,8 +55,8 @@ class Exports {
     Absent absent = Absent::awaited;
     return open(name, interrupt, absent);
   }
-  /// The transmission flags; `structured`: the client understands structured replies.
-  std::uint16_t flags(const Disk& device, bool structured) const;
+  /// The transmission flags that do not depend on the choice of contexts.
+  std::uint16_t flags(const Disk& device, Framing framing) const;
   std::string description(const Disk& device) const;
 
  private:

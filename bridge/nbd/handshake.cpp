@@ -44,12 +44,11 @@ class Handshake {
   Next start_tls(std::uint32_t option, const std::string& data);
   Next demand_tls(std::uint32_t option);
   Next structured_reply(std::uint32_t option, const std::string& data);
+  Next extended_headers(std::uint32_t option, const std::string& data);
   Next meta_context(std::uint32_t option, const std::string& data);
   bool open(const std::string& name);
   bool look_again();
-  std::uint16_t tell_flags(const Disk& device) {
-    return agreement_.flags = exports_.flags(device, agreement_.structured);
-  }
+  std::uint16_t tell_flags(std::uint32_t option, const Disk& device);
   Next refuse_export(std::uint32_t option);
   Next reply(std::uint32_t option, Reply type, std::string_view text = {}) {
     return socket_.reply(option, type, clipped(text)) ? Next::haggle : Next::leave;
@@ -154,6 +153,8 @@ Next Handshake::dispatch(std::uint32_t option, const std::string& data) {
       return info(option, data);
     case Option::structured_reply:
       return structured_reply(option, data);
+    case Option::extended_headers:
+      return extended_headers(option, data);
     case Option::list_meta_context:
     case Option::set_meta_context:
       return meta_context(option, data);
@@ -195,11 +196,25 @@ Next Handshake::refuse_export(std::uint32_t option) {
   return reply(option, refusal(failure_.error), ends ? "the bridge ends" : failure_.text);
 }
 
+/// A client that only asks may still choose contexts.
+std::uint16_t Handshake::tell_flags(std::uint32_t option, const Disk& device) {
+  unsigned flags = exports_.flags(device, agreement_.framing);
+  const bool has_contexts = option == static_cast<std::uint32_t>(Option::info)
+                                ? device.geometry().extents
+                                : agreement_.block_status && context_name_ == name_;
+  if (agreement_.framing == Framing::extended && has_contexts) flags |= kBlockStatusPayload;
+  return agreement_.flags = static_cast<std::uint16_t>(flags);
+}
+
 Next Handshake::export_name(const std::string& name) {
+  if (agreement_.framing == Framing::extended) {
+    complain("it chose an export by EXPORT_NAME after EXTENDED_HEADERS, which excludes that");
+    return Next::leave;
+  }
   if (name.size() > kMaxNameLength || !open(name)) return Next::leave;  // there is no other answer
   const Disk& device = *agreement_.device;
   const big_uint64_t size{device.geometry().size};
-  const big_uint16_t flags{tell_flags(device)};
+  const big_uint16_t flags{tell_flags(static_cast<std::uint32_t>(Option::export_name), device)};
   std::string answer = bytes_of(size) + bytes_of(flags);
   if (!no_zeroes_) answer.append(124, '\0');
   if (chosen_) chosen_();
@@ -244,7 +259,7 @@ bool Handshake::send_info(std::uint32_t option, const std::string& wanted, const
     return socket_.reply(option, Reply::info, bytes_of(number) + data);
   };
   const big_uint64_t size{device.geometry().size};
-  const big_uint16_t flags{tell_flags(device)};
+  const big_uint16_t flags{tell_flags(option, device)};
   if (!send(Info::export_, bytes_of(size) + bytes_of(flags))) return false;
   OptionReader reader{wanted};
   while (reader.left() > 0) {
@@ -316,14 +331,24 @@ Next Handshake::start_tls(std::uint32_t option, const std::string& data) {
 
 Next Handshake::structured_reply(std::uint32_t option, const std::string& data) {
   if (!data.empty()) return reply(option, Reply::invalid, "STRUCTURED_REPLY has no data");
-  agreement_.structured = true;
+  if (agreement_.framing == Framing::extended) {
+    return reply(option, Reply::extended_headers_required, "extended headers are agreed on");
+  }
+  agreement_.framing = Framing::structured;
+  return reply(option, Reply::ack);
+}
+
+/// Contexts that were chosen stay.
+Next Handshake::extended_headers(std::uint32_t option, const std::string& data) {
+  if (!data.empty()) return reply(option, Reply::invalid, "EXTENDED_HEADERS has no data");
+  agreement_.framing = Framing::extended;
   return reply(option, Reply::ack);
 }
 
 Next Handshake::meta_context(std::uint32_t option, const std::string& data) {
   const bool set = option == static_cast<std::uint32_t>(Option::set_meta_context);
   if (set) agreement_.block_status = false;
-  if (!agreement_.structured) {
+  if (agreement_.framing == Framing::simple) {
     return reply(option, Reply::invalid, "negotiate structured replies first");
   }
   OptionReader reader{data};

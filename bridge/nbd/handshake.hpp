@@ -10,7 +10,7 @@
 #include <string>
 
 #include "bridge/nbd/exports.hpp"
-#include "bridge/nbd/wire.hpp"
+#include "bridge/nbd/framing.hpp"
 #include "rdma/tls.hpp"
 #include "rdma/transport/tls/session.hpp"
 
@@ -33,10 +33,10 @@ struct Agreement {
   Lease device;
   std::unique_ptr<rtrs::tls::Session> tls = {};  ///< null: in clear
   std::uint16_t flags = 0;                       ///< of the transmission, as the client was told
-  bool structured = false;                       ///< replies are structured
-  bool block_status = false;                     ///< the client has chosen base:allocation
-  std::shared_ptr<Watched> watched = {};         ///< null: nobody looks
-  std::string unread = {};  ///< bytes of requests that another process has received
+  Framing framing = Framing::simple;
+  bool block_status = false;              ///< the client has chosen base:allocation
+  std::shared_ptr<Watched> watched = {};  ///< null: nobody looks
+  std::string unread = {};                ///< bytes of requests that another process has received
 };
 
 /// The reply to a client when this errno keeps its export from being opened, or the exports from

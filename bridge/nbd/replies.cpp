@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cstring>
 #include <span>
+#include <type_traits>
 
 #include "bridge/nbd/connection.hpp"
 #include "bridge/protocol/nbd_errors.hpp"
@@ -18,19 +19,9 @@ constexpr std::size_t kBatch = 512;  ///< pieces per system call; IOV_MAX is 102
 
 template <class T>
 void set_header(Request& request, const T& header) {
-  static_assert(sizeof(T) <= sizeof(request.header));
+  static_assert(sizeof(T) <= Request::kMaxHeader);
   std::memcpy(request.header.data(), &header, sizeof(T));
   request.header_size = sizeof(T);
-}
-
-Chunk make_chunk(const Request& request, ChunkType type, std::size_t length) {
-  Chunk chunk;
-  chunk.magic = kStructuredReplyMagic;
-  chunk.flags = kChunkDone;
-  chunk.type = static_cast<std::uint16_t>(type);
-  chunk.cookie = request.cookie;
-  chunk.length = static_cast<std::uint32_t>(length);
-  return chunk;
 }
 
 void make_simple(Request& request) {
@@ -41,44 +32,96 @@ void make_simple(Request& request) {
   set_header(request, reply);
 }
 
-void make_error_chunk(Request& request) {
-  ErrorChunk reply;
-  reply.chunk = make_chunk(request, ChunkType::error, sizeof(reply) - sizeof(Chunk));
-  reply.error = nbd_error(request.error);
-  reply.message_length = 0;
-  set_header(request, reply);
+/// `length`: the bytes behind this part of the header.
+template <class Head>
+Head chunk_head(const Request& request, ChunkType type, std::size_t length) {
+  Head head;
+  if constexpr (std::is_same_v<Head, ExtendedChunk>) {
+    head.magic = kExtendedReplyMagic;
+    head.offset = request.offset;
+    head.length = length;
+  } else {
+    head.magic = kStructuredReplyMagic;
+    head.length = static_cast<std::uint32_t>(length);
+  }
+  head.flags = kChunkDone;
+  head.type = static_cast<std::uint16_t>(type);
+  head.cookie = request.cookie;
+  return head;
 }
 
+/// A chunk that begins with `body`.
+template <class Head, class Body>
+void make_chunk(Request& request, ChunkType type, const Body& body) {
+  struct Whole {
+    Head head;
+    Body body;
+  };
+  static_assert(sizeof(Whole) == sizeof(Head) + sizeof(Body));
+  const std::size_t length = sizeof(Body) + request.payload_size;
+  set_header(request, Whole{chunk_head<Head>(request, type, length), body});
+}
+
+template <class Head>
+void make_error_chunk(Request& request) {
+  ErrorBody body;
+  body.error = nbd_error(request.error);
+  body.message_length = 0;
+  make_chunk<Head>(request, ChunkType::error, body);
+}
+
+template <class Head>
 void make_data_chunk(Request& request) {
-  OffsetData reply;
-  reply.chunk = make_chunk(request, ChunkType::offset_data,
-                           sizeof(reply) - sizeof(Chunk) + request.payload_size);
-  reply.offset = request.offset;
-  set_header(request, reply);
+  request.payload_size = static_cast<std::uint32_t>(request.length);
+  DataBody body;
+  body.offset = request.offset;
+  make_chunk<Head>(request, ChunkType::offset_data, body);
 }
 
 void make_status_chunk(Request& request) {
-  StatusChunk reply;
-  reply.chunk = make_chunk(request, ChunkType::block_status,
-                           sizeof(reply) - sizeof(Chunk) + request.payload_size);
-  reply.context = kBaseAllocationId;
-  set_header(request, reply);
+  request.payload_size = request.extents * std::uint32_t{sizeof(StatusExtent)};
+  StatusBody body;
+  body.context = kBaseAllocationId;
+  make_chunk<Chunk>(request, ChunkType::block_status, body);
+}
+
+void make_extended_status_chunk(Request& request) {
+  request.payload_size = request.extents * std::uint32_t{sizeof(ExtendedStatusExtent)};
+  ExtendedStatusBody body;
+  body.context = kBaseAllocationId;
+  body.count = request.extents;
+  make_chunk<ExtendedChunk>(request, ChunkType::extended_block_status, body);
+}
+
+void make_structured(Request& request) {
+  if (request.error != 0) return make_error_chunk<Chunk>(request);
+  if (request.command == Command::read) return make_data_chunk<Chunk>(request);
+  if (request.command == Command::block_status) return make_status_chunk(request);
+  make_simple(request);
+}
+
+void make_extended(Request& request) {
+  if (request.error != 0) return make_error_chunk<ExtendedChunk>(request);
+  if (request.command == Command::read) return make_data_chunk<ExtendedChunk>(request);
+  if (request.command == Command::block_status) return make_extended_status_chunk(request);
+  set_header(request, chunk_head<ExtendedChunk>(request, ChunkType::none, 0));
 }
 
 }  // namespace
 
-void make_reply(Request& request, bool structured) {
+void make_reply(Request& request, Framing framing) {
   request.payload_size = 0;
-  if (request.error == 0 && request.command == Command::read) {
-    request.payload_size = request.length;
-  } else if (request.error == 0 && request.command == Command::block_status) {
-    request.payload_size = request.extents * std::uint32_t{sizeof(StatusExtent)};
+  switch (framing) {
+    case Framing::simple:
+      if (request.error == 0 && request.command == Command::read) {
+        request.payload_size = static_cast<std::uint32_t>(request.length);
+      }
+      return make_simple(request);
+    case Framing::structured:
+      return make_structured(request);
+    case Framing::extended:
+      return make_extended(request);
   }
-  if (!structured) return make_simple(request);
-  if (request.error != 0) return make_error_chunk(request);
-  if (request.command == Command::read) return make_data_chunk(request);
-  if (request.command == Command::block_status) return make_status_chunk(request);
-  make_simple(request);
 }
 
 Replies::Status Replies::send(rtrs::tcp::Stream& stream, Connection& connection,

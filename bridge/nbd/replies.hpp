@@ -5,14 +5,15 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "bridge/nbd/framing.hpp"
 #include "bridge/nbd/request.hpp"
 #include "rdma/transport/tcp/stream.hpp"
 
 namespace rnbd::nbd {
 
 /// Fills in the header of a request's reply. The payload, if any, is in its buffer.
-/// Source: the NBD protocol, simple and structured reply messages.
-void make_reply(Request& request, bool structured);
+/// Source: the NBD protocol, simple and structured reply messages, and extended reply chunks.
+void make_reply(Request& request, Framing framing);
 
 /// The queue of one connection.
 ///

@@ -19,8 +19,9 @@ class Connection;
 /// Belongs to its connection, which uses it again and again.
 struct Request {
   /// One that has arrived begins: on the lane if it can, else with a question for the right to
-  /// change the device, else for a thread. When its client has left, it is `free` at its next step,
-  /// and at once in `unclaimed`, `waiting` and `answered`.
+  /// change the device, else for a thread. A large one is carried out in pieces, of which the next
+  /// begins where the last one would be `answered`. When its client has left, it is `free` at its
+  /// next step, and at once in `unclaimed`, `waiting` and `answered`.
   enum class State : std::uint8_t {
     free,
     arriving,   ///< its payload is being received; then it begins, or is `answered`
@@ -39,7 +40,8 @@ struct Request {
   std::uint16_t flags = 0;
   Cookie cookie{};
   std::uint64_t offset = 0;  ///< bytes
-  std::uint32_t length = 0;  ///< bytes
+  std::uint64_t length = 0;  ///< bytes
+  std::uint64_t rest = 0;    ///< bytes that a trim or zeroing has still to do
   int error = 0;             ///< errno
   BufferPool::Buffer buffer;
   bool metered = false;  ///< begun, and not ended yet, for the meter of its connection
@@ -50,12 +52,13 @@ struct Request {
   std::optional<TransferOperation> operation;
   std::unique_ptr<Disk::Claim> claim;
   rtrs::LaneLoop::Job job;
-  std::uint32_t extents = 0;  ///< StatusExtents in `buffer`
+  std::uint32_t extents = 0;  ///< of the block status in `buffer`
 
-  std::array<std::byte, sizeof(OffsetData)> header;  ///< of the reply
-  std::uint32_t header_size = 0;                     ///< bytes
-  std::uint32_t payload_size = 0;                    ///< bytes of `buffer` that the reply carries
-  Request* next = nullptr;                           ///< in the list that its state implies
+  static constexpr std::size_t kMaxHeader = sizeof(ExtendedChunk) + sizeof(DataBody);
+  std::array<std::byte, kMaxHeader> header;  ///< of the reply
+  std::uint32_t header_size = 0;             ///< bytes
+  std::uint32_t payload_size = 0;            ///< bytes of `buffer` that the reply carries
+  Request* next = nullptr;                   ///< in the list that its state implies
 
   std::byte* payload() const { return buffer.data(); }
   /// True: the request changes the content of the device.

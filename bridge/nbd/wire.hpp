@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // NBD on the wire.
-// Source: the NBD protocol, doc/proto.md of the NBD project.
+// Source: the NBD protocol, doc/proto.md of the NBD project, and its extension EXTENDED_HEADERS.
 #pragma once
 
 #include <array>
@@ -54,6 +54,7 @@ enum class Option : std::uint32_t {
   structured_reply = 8,
   list_meta_context = 9,
   set_meta_context = 10,
+  extended_headers = 11,
 };
 
 enum class Reply : std::uint32_t {
@@ -68,6 +69,7 @@ enum class Reply : std::uint32_t {
   unknown = 0x80000006,
   shutdown = 0x80000007,
   too_big = 0x80000009,
+  extended_headers_required = 0x8000000a,
 };
 
 enum class Info : std::uint16_t { export_ = 0, name = 1, description = 2, block_size = 3 };
@@ -84,6 +86,7 @@ inline constexpr std::uint16_t kSendDf = 1 << 7;
 inline constexpr std::uint16_t kCanMultiConn = 1 << 8;
 inline constexpr std::uint16_t kSendCache = 1 << 10;
 inline constexpr std::uint16_t kSendFastZero = 1 << 11;
+inline constexpr std::uint16_t kBlockStatusPayload = 1 << 12;
 
 inline constexpr std::uint32_t kMaxNameLength = 4096;  ///< bytes of a string
 
@@ -92,6 +95,8 @@ inline constexpr std::uint32_t kMaxNameLength = 4096;  ///< bytes of a string
 inline constexpr std::uint32_t kRequestMagic = 0x25609513;
 inline constexpr std::uint32_t kSimpleReplyMagic = 0x67446698;
 inline constexpr std::uint32_t kStructuredReplyMagic = 0x668e33ef;
+inline constexpr std::uint32_t kExtendedRequestMagic = 0x21e41c71;
+inline constexpr std::uint32_t kExtendedReplyMagic = 0x6e8a278c;
 
 /// A client's own name for its request; goes back as it came.
 using Cookie = std::array<unsigned char, 8>;
@@ -105,6 +110,16 @@ struct RequestHeader {
   big_uint32_t length;
 };
 static_assert(sizeof(RequestHeader) == 28);
+
+struct ExtendedRequestHeader {
+  big_uint32_t magic;
+  big_uint16_t flags;
+  big_uint16_t type;
+  Cookie cookie;
+  big_uint64_t offset;
+  big_uint64_t length;  ///< of the payload, with kPayloadLength
+};
+static_assert(sizeof(ExtendedRequestHeader) == 32);
 
 struct SimpleReply {
   big_uint32_t magic;
@@ -121,6 +136,16 @@ struct Chunk {
   big_uint32_t length;
 };
 static_assert(sizeof(Chunk) == 20);
+
+struct ExtendedChunk {
+  big_uint32_t magic;
+  big_uint16_t flags;
+  big_uint16_t type;
+  Cookie cookie;
+  big_uint64_t offset;  ///< of the request
+  big_uint64_t length;
+};
+static_assert(sizeof(ExtendedChunk) == 32);
 
 enum class Command : std::uint16_t {
   read = 0,
@@ -139,40 +164,60 @@ inline constexpr std::uint16_t kNoHole = 1 << 1;
 inline constexpr std::uint16_t kDf = 1 << 2;
 inline constexpr std::uint16_t kReqOne = 1 << 3;
 inline constexpr std::uint16_t kFastZero = 1 << 4;
+inline constexpr std::uint16_t kPayloadLength = 1 << 5;  ///< of extended headers
 
 inline constexpr std::uint16_t kChunkDone = 1 << 0;
 enum class ChunkType : std::uint16_t {
   none = 0,
   offset_data = 1,
   block_status = 5,
+  extended_block_status = 6,
   error = 0x8001,
 };
 
-struct OffsetData {
-  Chunk chunk;
+// The bodies of chunks. The data or the extents follow.
+
+struct DataBody {
   big_uint64_t offset;
 };
-static_assert(sizeof(OffsetData) == 28);
+static_assert(sizeof(DataBody) == 8);
 
 /// Without a message for people, which would be the rest of the chunk.
-struct ErrorChunk {
-  Chunk chunk;
+struct ErrorBody {
   big_uint32_t error;
   big_uint16_t message_length;
 };
-static_assert(sizeof(ErrorChunk) == 26);
+static_assert(sizeof(ErrorBody) == 6);
 
-struct StatusChunk {
-  Chunk chunk;
+struct StatusBody {
   big_uint32_t context;
 };
-static_assert(sizeof(StatusChunk) == 24);
+static_assert(sizeof(StatusBody) == 4);
+
+struct ExtendedStatusBody {
+  big_uint32_t context;
+  big_uint32_t count;  ///< of extents
+};
+static_assert(sizeof(ExtendedStatusBody) == 8);
 
 struct StatusExtent {
   big_uint32_t length;
   big_uint32_t flags;
 };
 static_assert(sizeof(StatusExtent) == 8);
+
+struct ExtendedStatusExtent {
+  big_uint64_t length;
+  big_uint64_t flags;
+};
+static_assert(sizeof(ExtendedStatusExtent) == 16);
+
+/// The payload of a BLOCK_STATUS that asks for one context only.
+struct StatusFilter {
+  big_uint64_t length;  ///< of the range
+  big_uint32_t context;
+};
+static_assert(sizeof(StatusFilter) == 12);
 
 // The states of base:allocation.
 inline constexpr std::uint32_t kStateHole = 1 << 0;

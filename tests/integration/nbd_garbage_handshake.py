@@ -65,7 +65,7 @@ def handshake_that_is_left_at_every_byte():
 
 def handshake_with_unknown_options():
     h = Haggler(ADDRESS)
-    for option in (0, 4, 11, 12, 99, 0x7FFFFFFF, 0xFFFFFFFF):
+    for option in (0, 4, 12, 13, 99, 0x7FFFFFFF, 0xFFFFFFFF):
         for data in (b"", b"x", RANDOM.randbytes(4096)):
             expect(h.last(option, data), UNSUPPORTED)
     haggles(h)
@@ -94,9 +94,25 @@ def handshake_with_lengths_that_contradict_each_other():
                      name + b"\xff\xff\xff\xff" + base, name + b"\0\0\0\1\xff\xff\xff\xff",
                      b"\xff\xff\xff\xff" + base):
             expect(h.last(option, data), INVALID)
-    for option in (LIST, STRUCTURED_REPLY):
+    for option in (LIST, STRUCTURED_REPLY, EXTENDED_HEADERS):
         expect(h.last(option, b"x"), INVALID)
     haggles(h)
+
+
+def handshake_with_extended_headers_and_what_they_exclude():
+    for first in (None, STRUCTURED_REPLY):
+        h = Haggler(ADDRESS)
+        if first:
+            expect(h.last(first), ACK)
+        expect(h.last(EXTENDED_HEADERS, b"x"), INVALID)
+        for _ in range(2):
+            expect(h.last(EXTENDED_HEADERS), ACK)
+        expect(h.last(STRUCTURED_REPLY), EXT_HEADER_REQD)
+        haggles(h)
+        h = Haggler(ADDRESS)
+        h.ask_extended()
+        h.start(EXPORT_NAME, b"disk0")
+        h.expect_close()
 
 
 def handshake_with_names_that_are_too_long_or_odd():

@@ -152,6 +152,77 @@ def transmission_behind_a_disconnect():
     assert b"h" not in Client(ADDRESS).read(0, 4096)[1], "written behind a disconnect"
 
 
+def transmission_of_extended_headers_with_a_wrong_magic():
+    for magic in (0, 0x25609513, 0x6e8a278c, 0xFFFFFFFF):
+        h = Client(ADDRESS, extended=True)
+        h.start_request(READ, 0, 512)
+        h.start_request(READ, 0, 512, magic=magic)
+        h.expect_close()
+    h = Client(ADDRESS)
+    h.start_request(READ, 0, 512, magic=0x21e41c71)
+    h.expect_close()
+
+
+def transmission_of_payloads_that_must_not_be():
+    h = Client(ADDRESS, extended=True, contexts=True)
+    for length in (1, 28, 4096, 100000, 32 * M):
+        for command in (READ, FLUSH, TRIM, CACHE, WRITE_ZEROES, BLOCK_STATUS, 8, 255):
+            expect(h.request(command, 0, length, PAYLOAD_LEN, bytes(length))[0], EINVAL)
+    still_serves(h)
+    for command in (READ, WRITE, TRIM, CACHE, WRITE_ZEROES, BLOCK_STATUS):
+        expect(h.request(command, 0, 0, PAYLOAD_LEN)[0], EINVAL)
+    still_serves(h)
+    plain = Client(ADDRESS)
+    expect(plain.request(READ, 0, 512, PAYLOAD_LEN)[0], EINVAL)
+    expect(plain.write(0, b"x" * 512, PAYLOAD_LEN), EINVAL)
+    still_serves(plain)
+
+
+def transmission_of_payloads_that_are_too_long():
+    for length in (32 * M + 1, 1 << 32, 1 << 63, (1 << 64) - 1):
+        for command in (WRITE, READ, BLOCK_STATUS):
+            h = Client(ADDRESS, extended=True)
+            h.start_request(command, 0, length, PAYLOAD_LEN)
+            h.expect_close()
+
+
+def transmission_of_filters_that_cannot_be():
+    def filtered(length, *ids):
+        data = struct.pack(f">Q{len(ids)}I", length, *ids)
+        return h.request(BLOCK_STATUS, 0, len(data), PAYLOAD_LEN, data)[0]
+
+    h = Client(ADDRESS, extended=True, contexts=True)
+    assert h.flags & BLOCK_STATUS_PAYLOAD
+    expect(filtered(SIZE, 1), 0)
+    for ids in ((), (0,), (2,), (1, 1), (1, 2), (0xFFFFFFFF,)):
+        expect(filtered(SIZE, *ids), EINVAL)
+    for length in (0, SIZE + 1, 1 << 63, (1 << 64) - 1):
+        expect(filtered(length, 1), EINVAL)
+    still_serves(h)
+    h = Client(ADDRESS, extended=True)
+    assert not h.flags & BLOCK_STATUS_PAYLOAD, "no context was chosen"
+    expect(filtered(SIZE, 1), EINVAL)
+    still_serves(h)
+
+
+def transmission_of_extended_lengths_beyond_the_end():
+    h = Client(ADDRESS, extended=True, contexts=True)
+    for offset, length in ((0, SIZE + 1), (0, 1 << 32), (0, 1 << 63), (0, (1 << 64) - 1),
+                           (SIZE - 512, 1024), (1 << 63, 1 << 63), ((1 << 64) - 512, 1024)):
+        expect(h.request(WRITE_ZEROES, offset, length)[0], ENOSPC)
+        for command in (READ, TRIM, CACHE, BLOCK_STATUS):
+            expect(h.request(command, offset, length)[0], EINVAL)
+    still_serves(h)
+
+
+def transmission_that_hangs_up_in_the_middle_of_an_extended_header():
+    whole = struct.pack(">IHH8sQQ", 0x21e41c71, PAYLOAD_LEN, WRITE, b"cookie..", 0, 512) + bytes(512)
+    for size in [*range(33), 100, 543]:
+        h = Client(ADDRESS, extended=True)
+        h.send(whole[:size])
+        h.close()
+
+
 def flood(data, most):
     """Sends until the server takes no more; returns how many bytes it took."""
     h = Client(ADDRESS)

@@ -9,18 +9,19 @@ import struct
 
 FIXED_NEWSTYLE, NO_ZEROES = 1, 2
 EXPORT_NAME, ABORT, LIST, STARTTLS, INFO, GO, STRUCTURED_REPLY = 1, 2, 3, 5, 6, 7, 8
-LIST_META_CONTEXT, SET_META_CONTEXT = 9, 10
+LIST_META_CONTEXT, SET_META_CONTEXT, EXTENDED_HEADERS = 9, 10, 11
 ACK, SERVER, INFO_REPLY, META_CONTEXT = 1, 2, 3, 4
 ERROR = 1 << 31
 UNSUPPORTED, POLICY, INVALID = ERROR + 1, ERROR + 2, ERROR + 3
-UNKNOWN, SHUTDOWN, TOO_BIG = ERROR + 6, ERROR + 7, ERROR + 9
+UNKNOWN, SHUTDOWN, TOO_BIG, EXT_HEADER_REQD = ERROR + 6, ERROR + 7, ERROR + 9, ERROR + 10
 INFO_EXPORT, INFO_NAME, INFO_DESCRIPTION, INFO_BLOCK_SIZE = 0, 1, 2, 3
 READ, WRITE, DISCONNECT, FLUSH, TRIM, CACHE, WRITE_ZEROES, BLOCK_STATUS = range(8)
-FUA, NO_HOLE, DF, REQ_ONE, FAST_ZERO = 1, 2, 4, 8, 16
+FUA, NO_HOLE, DF, REQ_ONE, FAST_ZERO, PAYLOAD_LEN = 1, 2, 4, 8, 16, 32
 HAS_FLAGS, READ_ONLY, SEND_FLUSH, SEND_FUA, ROTATIONAL, SEND_TRIM, SEND_WRITE_ZEROES, SEND_DF, \
     CAN_MULTI_CONN = (1 << i for i in range(9))
+BLOCK_STATUS_PAYLOAD = 1 << 12
 EPERM, EIO, ENOMEM, EINVAL, ENOSPC, ENOTSUP = 1, 5, 12, 22, 28, 95
-M = 1 << 20
+M, G = 1 << 20, 1 << 30
 TIMEOUT = 60
 
 
@@ -83,7 +84,7 @@ class Haggler(Socket):
         super().__init__(address)
         magic, version, self.server_flags = self.unpack(">8s8sH")
         assert (magic, version) == (b"NBDMAGIC", b"IHAVEOPT"), (magic, version)
-        self.structured = False
+        self.structured = self.extended = False
         if flags is not None:
             self.send(struct.pack(">I", flags))
 
@@ -111,6 +112,10 @@ class Haggler(Socket):
         assert self.last(STRUCTURED_REPLY) == ACK
         self.structured = True
 
+    def ask_extended(self):
+        assert self.last(EXTENDED_HEADERS) == ACK
+        self.structured = self.extended = True
+
     def contexts(self, option, name, *queries):
         data = string(name) + struct.pack(">I", len(queries)) + b"".join(map(string, queries))
         return self.option(option, data)
@@ -127,9 +132,11 @@ class Haggler(Socket):
 class Client(Haggler):
     """An NBD connection in transmission."""
 
-    def __init__(self, address, name=b"disk0", structured=True, contexts=False):
+    def __init__(self, address, name=b"disk0", structured=True, contexts=False, extended=False):
         super().__init__(address)
-        if structured:
+        if extended:
+            self.ask_extended()
+        elif structured:
             self.ask_structured()
         if contexts:
             assert len(self.contexts(SET_META_CONTEXT, name, b"base:allocation")) == 2
@@ -137,11 +144,18 @@ class Client(Haggler):
         assert isinstance(info, dict), hex(info)
         self.size, self.flags = struct.unpack(">QH", info[INFO_EXPORT])
         self.cookies = 0
+        self.offsets = {}
 
-    def start_request(self, command, offset=0, length=0, flags=0, data=b"", magic=0x25609513):
+    def start_request(self, command, offset=0, length=0, flags=0, data=b"", magic=None):
+        """With extended headers, the flag for a payload is the caller's, but of write()."""
         self.cookies += 1
         cookie = struct.pack(">Q", self.cookies << 32 | 0xC0FFEE)
-        self.send(struct.pack(">IHH8sQI", magic, flags, command, cookie, offset, length) + data)
+        if magic is None:
+            magic = 0x21e41c71 if self.extended else 0x25609513
+        layout = ">IHH8sQQ" if self.extended else ">IHH8sQI"
+        self.send(struct.pack(layout, magic, flags, command, cookie, offset, length) + data)
+        if self.extended:
+            self.offsets[cookie] = offset
         return cookie
 
     def start_requests(self, requests):
@@ -157,6 +171,8 @@ class Client(Haggler):
         """The next reply: (cookie, error, data). Simple replies have the data that `sizes` says for
         their cookie."""
         magic, = self.unpack(">I")
+        if self.extended:
+            return self.extended_reply(magic)
         if magic == 0x67446698:
             error, cookie = self.unpack(">I8s")
             return cookie, error, self.receive((sizes or {}).get(cookie, 0) if error == 0 else 0)
@@ -170,6 +186,30 @@ class Client(Haggler):
             return cookie, error, b""
         return cookie, 0, payload[8:] if kind == 1 else payload
 
+    def extended_reply(self, magic):
+        assert magic == 0x6e8a278c, hex(magic)
+        flags, kind, cookie, offset, length = self.unpack(">HH8sQQ")
+        assert flags == 1, "the only chunk of a reply"
+        assert offset == self.offsets.pop(cookie), offset
+        payload = self.receive(length)
+        if kind & 0x8000:
+            error, text = struct.unpack(">IH", payload[:6])
+            assert text == len(payload) - 6
+            return cookie, error, b""
+        if kind == 1:
+            assert payload[:8] == struct.pack(">Q", offset)
+            return cookie, 0, payload[8:]
+        assert (kind, length) == (0, 0) or kind == 6, (kind, length)
+        return cookie, 0, payload
+
+    def extents(self, offset, length, flags=0, data=b""):
+        """The length and the flags of each extent, with extended headers."""
+        error, payload = self.request(BLOCK_STATUS, offset, length, flags, data)
+        assert error == 0, error
+        context, count = struct.unpack(">II", payload[:8])
+        assert context == 1 and len(payload) == 8 + 16 * count, payload
+        return list(struct.iter_unpack(">QQ", payload[8:]))
+
     def request(self, command, offset=0, length=0, flags=0, data=b""):
         """(error, data) of a request while no other is under way."""
         cookie = self.start_request(command, offset, length, flags, data)
@@ -182,6 +222,8 @@ class Client(Haggler):
         return self.request(READ, offset, length, flags)
 
     def write(self, offset, data, flags=0):
+        if self.extended:
+            flags |= PAYLOAD_LEN
         return self.request(WRITE, offset, len(data), flags, data)[0]
 
     def leave(self):

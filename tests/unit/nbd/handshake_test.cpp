@@ -11,6 +11,7 @@
 #include <chrono>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "bridge/nbd/handshake_socket.hpp"
 
@@ -142,6 +143,40 @@ TEST_CASE("handshake: who always has more to say is interrupted all the same") {
   CHECK(socket.receive(&byte, 1));
   ends_now = true;
   CHECK_FALSE(socket.receive(&byte, 1));
+}
+
+TEST_CASE("handshake: extended headers come with or without structured replies, and stay") {
+  Haggling haggling;
+  const auto option = [](Option number, const std::string& data = {}) {
+    OptionHeader header;
+    header.magic = kOptionMagic;
+    header.option = static_cast<std::uint32_t>(number);
+    header.length = static_cast<std::uint32_t>(data.size());
+    return bytes_of(header) + data;
+  };
+  const auto answers = [&haggling](std::size_t count) {
+    std::vector<Reply> types;
+    while (types.size() < count) {
+      OptionReply reply;
+      REQUIRE(::recv(haggling.ends.fds[1], &reply, sizeof(reply), MSG_WAITALL) == sizeof(reply));
+      std::string text(reply.length, '\0');
+      REQUIRE(::recv(haggling.ends.fds[1], text.data(), text.size(), MSG_WAITALL) ==
+              static_cast<ssize_t>(text.size()));
+      types.push_back(static_cast<Reply>(std::uint32_t{reply.type}));
+    }
+    return types;
+  };
+  haggling.ends.client_sends(kFlags + option(Option::extended_headers, "x") +
+                             option(Option::structured_reply) + option(Option::extended_headers) +
+                             option(Option::extended_headers) + option(Option::structured_reply) +
+                             option(Option::export_name, "disk0"));
+  CHECK_FALSE(haggling.agrees());
+  CHECK(haggling.said.find("EXPORT_NAME after EXTENDED_HEADERS") != std::string::npos);
+  Greeting greeting;
+  REQUIRE(::recv(haggling.ends.fds[1], &greeting, sizeof(greeting), MSG_WAITALL) ==
+          sizeof(greeting));
+  CHECK(answers(5) == std::vector{Reply::invalid, Reply::ack, Reply::ack, Reply::ack,
+                                  Reply::extended_headers_required});
 }
 
 TEST_CASE("handshake: a text that is too long for NBD ends with a whole character") {
