@@ -13,9 +13,6 @@ namespace rnbd {
 
 namespace {
 
-/// Bytes per zero, trim and block status command, which count them in 32 bits.
-constexpr std::uint64_t kMaxRange = 1024 * 1024 * 1024;
-
 /// Replies handled before other events get their turn.
 constexpr unsigned kMaxBatch = 64;
 
@@ -162,6 +159,7 @@ void NbdConnection::log(const std::string& text, rtrs::LogLevel level) const {
 void NbdConnection::use(NbdHandle handle) {
   handle_ = std::move(handle);
   reach_ = std::min(size_, told_by(handle_.get()));
+  max_range_ = max_range(handle_.get());
   // One of our own: libnbd closes its one when it notices the end, and a new socket may have the
   // number before we hear of it.
   const int descriptor = fcntl(nbd_aio_get_fd(handle_.get()), F_DUPFD_CLOEXEC, 0);
@@ -244,6 +242,19 @@ std::int64_t NbdConnection::send(NbdIo& io) {
   return send_piece(io);
 }
 
+/// Bytes per command.
+std::uint64_t NbdConnection::max_piece(BackendOperation operation) const {
+  switch (operation) {
+    case BackendOperation::read:
+    case BackendOperation::write:
+      return shared_->max_payload;
+    case BackendOperation::cache:
+      return kMaxCompactRange;
+    default:
+      return max_range_;
+  }
+}
+
 std::int64_t NbdConnection::send_piece(NbdIo& io) {
   const BackendRequest& request = *io.request;
   nbd_handle* const h = handle_.get();
@@ -251,9 +262,7 @@ std::int64_t NbdConnection::send_piece(NbdIo& io) {
   const std::uint64_t offset = request.offset + io.progress;
   const std::uint64_t left = inside(request, size_) - io.progress;
   const std::uint32_t fua = request.fua && shared_->native_fua ? LIBNBD_CMD_FLAG_FUA : 0;
-  const bool payload =
-      request.operation == BackendOperation::read || request.operation == BackendOperation::write;
-  io.piece = std::min(left, payload ? shared_->max_payload : kMaxRange);
+  io.piece = std::min(left, max_piece(request.operation));
   switch (request.operation) {
     case BackendOperation::read:
       return nbd_aio_pread(h, request.data + io.progress, io.piece, offset, done, 0);
@@ -266,7 +275,7 @@ std::int64_t NbdConnection::send_piece(NbdIo& io) {
                           fua | (request.no_unmap ? LIBNBD_CMD_FLAG_NO_HOLE : 0) |
                               (request.fast ? LIBNBD_CMD_FLAG_FAST_ZERO : 0));
     case BackendOperation::extents:
-      return nbd_aio_block_status(h, io.piece, offset, {on_extents, &io, nullptr}, done, 0);
+      return nbd_aio_ask_extents(h, io.piece, offset, {on_extents, &io, nullptr}, done, 0);
     case BackendOperation::cache:
       return nbd_aio_cache(h, io.piece, offset, done, 0);
     case BackendOperation::flush:
@@ -295,7 +304,7 @@ void NbdConnection::to_replied(NbdIo& io, int error) {
 }
 
 int NbdConnection::on_extents(void* user, const char* context, std::uint64_t offset,
-                              std::uint32_t* entries, std::size_t count, int*) {
+                              NbdExtentWord* entries, std::size_t count, int*) {
   NbdIo& io = *static_cast<NbdIo*>(user);
   const BackendRequest& request = *io.request;
   if (std::strcmp(context, LIBNBD_CONTEXT_BASE_ALLOCATION) != 0 ||
@@ -305,10 +314,11 @@ int NbdConnection::on_extents(void* user, const char* context, std::uint64_t off
   std::vector<BackendExtent>& extents = *request.extents;
   io.piece = 0;
   const std::uint64_t end = inside(request, io.connection->size_) - io.progress;
-  for (std::size_t i = 0; i + 1 < count && io.piece < end; i += 2) {
-    const std::uint64_t length = std::min<std::uint64_t>(entries[i], end - io.piece);
-    const bool hole = (entries[i + 1] & LIBNBD_STATE_HOLE) != 0;
-    const bool zero = (entries[i + 1] & LIBNBD_STATE_ZERO) != 0;
+  for (const NbdExtent& extent : extents_of(entries, count)) {
+    if (io.piece >= end) break;
+    const std::uint64_t length = std::min<std::uint64_t>(extent.length, end - io.piece);
+    const bool hole = (extent.flags & LIBNBD_STATE_HOLE) != 0;
+    const bool zero = (extent.flags & LIBNBD_STATE_ZERO) != 0;
     if (io.appended > 0 && extents.back().hole == hole && extents.back().zero == zero) {
       extents.back().length += length;
     } else if (io.appended < max) {

@@ -13,6 +13,7 @@
 #include "bridge/backend/backend.hpp"
 #include "bridge/backend/file_engine.hpp"
 #include "bridge/backend/nbd_connect.hpp"
+#include "bridge/backend/nbd_range.hpp"
 #include "rdma/transport/reactor.hpp"
 
 namespace rnbd {
@@ -136,6 +137,7 @@ class NbdConnection final : public std::enable_shared_from_this<NbdConnection>,
   bool is_cut(const BackendRequest& request) const;
   void issue(NbdIo& io);
   std::int64_t send(NbdIo& io);
+  std::uint64_t max_piece(BackendOperation operation) const;
   std::int64_t send_piece(NbdIo& io);
   void to_replied(NbdIo& io, int error);
   void on_reply(NbdIo& io);
@@ -157,11 +159,12 @@ class NbdConnection final : public std::enable_shared_from_this<NbdConnection>,
 
   static int on_completion(void* user, int* error);
   static int on_extents(void* user, const char* context, std::uint64_t offset,
-                        std::uint32_t* entries, std::size_t count, int* error);
+                        NbdExtentWord* entries, std::size_t count, int* error);
 
   std::shared_ptr<NbdShared> shared_;
   const std::uint64_t size_;  ///< bytes
   std::uint64_t reach_ = 0;   ///< bytes, as the server told this connection; size_ at most
+  std::uint64_t max_range_ = kMaxCompactRange;  ///< bytes per zero, trim and block status command
   rtrs::Reactor& home_;
   State state_ = State::idle;
   std::atomic<bool> lost_{false};  ///< state_ == lost
