@@ -148,6 +148,75 @@ PY
 }
 it "a client that leaves takes the rest of its 64 GiB with it" leaves_midway
 
+requires_extended_libnbd() {
+  requires_python nbd
+  /usr/bin/python3 -c 'import nbd; nbd.NBD.get_extended_headers_negotiated' 2>/dev/null ||
+    skip "libnbd is older than 1.18"
+}
+
+with_libnbd() {
+  requires_extended_libnbd
+  truncate -s 128G image
+  start_server --export "disk0=$PWD/image"
+  start_bridge "rnbd+tcp://$address/disk0"
+  uri=$uri nbdsh <<'PY'
+h.shutdown()
+h = nbd.NBD()
+h.add_meta_context(nbd.CONTEXT_BASE_ALLOCATION)
+h.connect_uri(os.environ["uri"])
+assert h.get_extended_headers_negotiated() and h.can_block_status_payload()
+G = 1 << 30
+def extents(filter=None):
+    told = []
+    tell = lambda context, offset, entries, error: told.extend(entries)
+    if filter:
+        h.block_status_filter(64 * G, 0, [filter], tell)
+    else:
+        h.block_status_64(64 * G, 0, tell)
+    return told
+for change in (h.zero, h.trim):
+    h.pwrite(b"d" * 65536, 64 * G)
+    h.pwrite(b"d" * 65536, 32 * G)
+    assert len(extents()) == 3, extents()
+    change(64 * G, 0)
+    assert extents() == extents(nbd.CONTEXT_BASE_ALLOCATION) == [(64 * G, 3)], extents()
+    assert h.pread(65536, 64 * G) == b"d" * 65536
+h.shutdown()
+PY
+  qemu-img map --output=json "$uri"
+}
+it "libnbd zeroes, trims and maps 64 GiB by one request each" with_libnbd
+
+# The nbd: backend as a client of qemu-nbd, whose trace has the length of each request.
+upstream() {
+  requires_extended_libnbd
+  requires qemu-nbd
+  truncate -s 128G image
+  spawn qemu qemu-nbd -f raw --discard=unmap -t -e 8 -x "" -k "$PWD/upstream.sock" --trace nbd_receive_request image
+  eventually 20 test -S upstream.sock
+  start_server --export "disk0=nbd+unix:///?socket=$PWD/upstream.sock"
+  start_bridge "rnbd+tcp://$address/disk0"
+  peer "$socket" <<'PY'
+import sys
+from nbd_peer import *
+h = Client(sys.argv[1], contexts=True, extended=True)
+assert h.write(64 * G, b"d" * 65536) == 0
+for command in (WRITE_ZEROES, TRIM):
+    assert h.write(32 * G, b"d" * 65536) == 0
+    assert len(h.extents(0, 64 * G)) == 3
+    assert h.request(command, 0, 64 * G)[0] == 0
+    assert h.extents(0, 64 * G) == [(64 * G, 3)]
+assert h.read(64 * G, 65536) == (0, b"d" * 65536)
+PY
+  if grep -q 'magic = 0x21e41c71' qemu.log; then
+    says qemu.log 'type = 0x7, from = 0, len = 68719476736'
+  else
+    grep -q 'magic = 0x' qemu.log || fail "qemu-nbd traced nothing"
+    skip "qemu-nbd is older than 8.2"
+  fi
+}
+it "a server that has its disk from qemu-nbd asks that for 64 GiB by one request, too" upstream
+
 # Without its own zeroing the server gets zeroes as data, and may refuse to do so quickly.
 as_data() {
   truncate -s 8G image
