@@ -30,33 +30,45 @@ inline bool is_reserved(int descriptor) {
   return static_cast<rlim_t>(descriptor) + reserve >= limit.rlim_cur;
 }
 
-/// Whether so few descriptors are left that those who have many should get no more: a quarter of
-/// all, and never less than twice the reserve. `to_come`: those that the program will open.
+/// Whether at most as many descriptors are left as `kept` says of the limit, once the program has
+/// opened `to_come` more.
 ///
 /// Threads: any.
-inline bool are_descriptors_scarce(rlim_t to_come = 0) {
+inline bool are_fewer_left(rlim_t to_come, rlim_t (*kept)(rlim_t limit)) {
   rlimit limit{};
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return false;
   const int lowest = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 0);
   if (lowest < 0) return true;
   ::close(lowest);
-  const rlim_t reserve = std::min(kReservedDescriptors, limit.rlim_cur / 4);
-  const rlim_t used = static_cast<rlim_t>(lowest) + to_come;
-  return used + std::max(2 * reserve, limit.rlim_cur / 4) >= limit.rlim_cur;
+  return static_cast<rlim_t>(lowest) + to_come + kept(limit.rlim_cur) >= limit.rlim_cur;
 }
 
-/// Whether so few descriptors are left that exports should wait, because clients need them. Where
-/// there are few of them anyway, only the reserve is kept.
+/// Whether so few descriptors are left that those who have many should get no more: a quarter of
+/// all, and never less than twice the reserve.
+///
+/// Threads: any.
+inline bool are_descriptors_scarce() {
+  return are_fewer_left(0, [](rlim_t limit) {
+    return std::max(2 * std::min(kReservedDescriptors, limit / 4), limit / 4);
+  });
+}
+
+/// The number that exports leave to clients: about as many as those leave who have many. Where
+/// there are few of them anyway, only the reserve. A larger limit never means fewer for exports.
+inline rlim_t descriptors_kept_from_exports(rlim_t limit) {
+  constexpr rlim_t kFew = 128;
+  constexpr rlim_t kOfFew = kFew - kFew / 4;
+  if (limit <= kFew) return limit - descriptors_for_all(limit);
+  const rlim_t kept = std::max(std::min(2 * kReservedDescriptors, limit / 2), limit / 4);
+  return std::min(kept, limit - kOfFew);
+}
+
+/// Whether so few descriptors are left that exports should wait, because clients need them.
+/// `to_come`: those that the program will open.
 ///
 /// Threads: any.
 inline bool are_descriptors_for_clients(int to_come = 0) {
-  constexpr rlim_t kFew = 128;
-  rlimit limit{};
-  if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= kFew)
-    return are_descriptors_scarce(static_cast<rlim_t>(to_come));
-  const int lowest = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 0);
-  if (lowest >= 0) ::close(lowest);
-  return lowest < 0 || is_reserved(lowest + to_come);
+  return are_fewer_left(static_cast<rlim_t>(to_come), descriptors_kept_from_exports);
 }
 
 }  // namespace rtrs

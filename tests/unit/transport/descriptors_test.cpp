@@ -5,6 +5,7 @@
 
 #include <set>
 
+#include "rdma/descriptor_reserve.hpp"
 #include "tests/unit/transport/raw_peer.hpp"
 
 namespace rtrs::test::descriptors_test {
@@ -34,6 +35,24 @@ TEST_CASE("no program that this one starts inherits a descriptor of a session") 
     ++checked;
   }
   CHECK(checked > 6);
+}
+
+TEST_CASE("with more descriptors there are no fewer for exports, nor for clients") {
+  rlim_t exports = 0;
+  rlim_t clients = 0;
+  for (rlim_t limit = 8; limit <= 4096; ++limit) {
+    CAPTURE(limit);
+    const rlim_t kept = descriptors_kept_from_exports(limit);
+    REQUIRE(limit - kept >= exports);
+    REQUIRE(descriptors_for_all(limit) >= clients);
+    REQUIRE(kept >= limit - descriptors_for_all(limit));
+    exports = limit - kept;
+    clients = descriptors_for_all(limit);
+  }
+  CHECK(descriptors_kept_from_exports(127) == 31);
+  CHECK(descriptors_kept_from_exports(128) == 32);
+  CHECK(descriptors_kept_from_exports(192) == 96);
+  CHECK(descriptors_kept_from_exports(1024) == 256);
 }
 
 /// Allows no descriptor from `limit` on while it lives.
