@@ -152,7 +152,7 @@ int on_list_exports(int /*readonly*/, int /*is_tls*/, nbdkit_exports* exports) {
     if (!state->config.dynamic_export) {
       return nbdkit_add_export(exports, state->config.device.c_str(), nullptr);
     }
-    auto names = state->connections->exports(kLeave);
+    auto names = state->connections->present(kLeave);
     if (!names) {
       if (names.error().error == EOPNOTSUPP) return nbdkit_use_default_export(exports);
       report(names.error());

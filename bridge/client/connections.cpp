@@ -4,7 +4,9 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <string_view>
 #include <thread>
+#include <unordered_set>
 #include <utility>
 
 #include "bridge/client/annex.hpp"
@@ -50,6 +52,20 @@ tl::expected<std::vector<wire::ExportName>, Failure> Connections::exports(
   auto exports = (*session)->directory().exports(interrupt);
   if (!exports) return tl::unexpected(named(exports.error()));
   return exports;
+}
+
+tl::expected<std::vector<wire::ExportName>, Failure> Connections::present(
+    const Interrupt& interrupt) {
+  auto names = exports(interrupt);
+  if (!names) return names;
+  const auto entries = directory(interrupt);
+  if (!entries) return names;  // an older server
+  std::unordered_set<std::string_view> waiting;
+  for (const wire::DirectoryEntry& entry : *entries) {
+    if (entry.waiting) waiting.insert(entry.name);
+  }
+  std::erase_if(*names, [&](const wire::ExportName& each) { return waiting.contains(each.name); });
+  return names;
 }
 
 tl::expected<std::vector<wire::DirectoryEntry>, Failure> Connections::directory(

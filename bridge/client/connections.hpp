@@ -56,6 +56,9 @@ class Connections {
 
   /// The server's exports. Errors: EOPNOTSUPP when it cannot list them.
   tl::expected<std::vector<wire::ExportName>, Failure> exports(const Interrupt& interrupt);
+  /// Those whose storage is there, as far as the server tells. NBD clients that list exports ask
+  /// for each, and qemu's shows none when there is one that it cannot have.
+  tl::expected<std::vector<wire::ExportName>, Failure> present(const Interrupt& interrupt);
   /// As ServerDirectory::entries().
   tl::expected<std::vector<wire::DirectoryEntry>, Failure> directory(
       const Interrupt& interrupt, std::uint32_t kinds = wire::kDirectoryExports);

@@ -11,7 +11,7 @@ namespace rnbd::nbd {
 
 tl::expected<std::vector<rnbd::wire::ExportName>, Failure> Exports::list(
     const Interrupt& interrupt) {
-  if (config_.dynamic_export) return connections_.exports(interrupt);
+  if (config_.dynamic_export) return connections_.present(interrupt);
   return std::vector<rnbd::wire::ExportName>{{config_.device, ""}};
 }
 

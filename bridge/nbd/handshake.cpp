@@ -387,6 +387,7 @@ Reply refusal(int error) {
     case ENOTBLK:
     case EINVAL:
     case ENAMETOOLONG:
+    case EAGAIN:  // its storage is not there
       return Reply::unknown;
     case EPERM:
     case EACCES:
