@@ -27,7 +27,7 @@ class DiskSource {
   /// Opens the disk for one more user. The text of a failure does not name the servers.
   virtual tl::expected<std::unique_ptr<Disk>, Failure> open(bool readonly,
                                                             const Interrupt& interrupt) = 0;
-  /// Checks that the disk can be used, and keeps nothing open.
+  /// Checks that the disk can be used, and keeps nothing open: no thread, no connection.
   virtual tl::expected<void, Failure> probe() = 0;
   /// All its sessions as one.
   virtual SessionStatus status() = 0;

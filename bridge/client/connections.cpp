@@ -267,6 +267,13 @@ tl::expected<void, Failure> Connections::probe() {
   return {};
 }
 
+tl::expected<void, Failure> Connections::attach() {
+  if (source_ == nullptr) return probe();
+  auto opened = source_->open(/*readonly=*/true, {});  // the source stays when its user leaves
+  if (!opened) return tl::unexpected(named(opened.error()));
+  return {};
+}
+
 void Connections::leave() {
   shared_.leave();
   std::unordered_map<Disk*, std::unique_ptr<Disk>> left;

@@ -70,6 +70,9 @@ class Connections {
   /// Checks that the server and the configured device can be used, and written to if required. Logs
   /// the faults of single paths. Keeps nothing open.
   tl::expected<void, Failure> probe();
+  /// The same for a program that forks no more: a disk without a session of its client's own stays
+  /// attached.
+  tl::expected<void, Failure> attach();
 
   /// Where an annex has the disk. Null: it is a device of one server.
   DiskSource* source() { return source_.get(); }

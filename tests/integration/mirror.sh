@@ -107,6 +107,26 @@ PYTHON
 }
 it "what is written and zeroed is on every server, and is read from each" plain
 
+# Members are brought up to date also while no NBD client is there.
+without_clients() {
+  start_members a b
+  bridge_name=lazy start_bridge "$mirror" --control "$PWD/control"
+  [[ $(mirror_says .state) == 'idle: nobody has asked for the disk yet' ]] || fail "$(mirror_says .)"
+  stop lazy
+  start_bridge "$mirror" --connect now --control "$PWD/control"
+  [[ $(mirror_says .state) == attached ]] || fail "$(mirror_says .)"
+  eventually 120 all_in_step
+  kill_hard b
+  eventually 20 mirror_misses_one
+  start_member b
+  eventually 120 all_in_step
+  if grep 'goodbye' a.log; then fail "it let go of a member"; fi
+  stop bridge 10
+  same a b
+}
+mirror_misses_one() { [[ $(mirror_says '[.members[].state] | sort | join(",")') == 'away,in step' ]]; }
+it "a bridge that attaches when it starts stays attached, and a lazy one says that it has not" without_clients
+
 # kib NAME: that its copy takes of the storage.
 kib() { du -k "$1.img" | cut -f 1; }
 # map_of URI: the blocks as NBD clients see them, one line for each run.

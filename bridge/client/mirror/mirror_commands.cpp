@@ -29,12 +29,27 @@ const char* name_of(Group::Standing standing) {
   return "?";
 }
 
+namespace {
+
+/// Members are known from the moment on when somebody asks for the disk.
+const char* state_of(const MirrorStatus& status) {
+  if (status.live) return "attached";
+  return status.members.empty() ? "idle: nobody has asked for the disk yet" : "not attached";
+}
+
+}  // namespace
+
 Json describe(const ClientConfig& config, const MirrorStatus& status) {
   const auto mib = [&](std::uint32_t regions) { return regions * status.region_bytes >> 20; };
-  Json answer{{"device", config.device}, {"group", uuid_text(settings_of(config).group)},
-              {"uri", status.uri},       {"attached", status.live},
-              {"term", status.term},     {"unequal_mib", mib(status.unequal)},
-              {"losses", status.losses}, {"trouble", status.trouble},
+  Json answer{{"device", config.device},
+              {"group", uuid_text(settings_of(config).group)},
+              {"uri", status.uri},
+              {"attached", status.live},
+              {"state", state_of(status)},
+              {"term", status.term},
+              {"unequal_mib", mib(status.unequal)},
+              {"losses", status.losses},
+              {"trouble", status.trouble},
               {"members", Json::array()}};
   for (const MemberStatus& member : status.members) {
     Json entry{{"server", member.server},

@@ -164,7 +164,7 @@ int serve(const BridgeOptions& options, const DiskFiles* files) {
   warn(options, listeners);
   Connections connections{options.client, log_function()};
   if (options.client.connect_now) {
-    if (auto usable = connections.probe(); !usable) return complain(usable.error().text);
+    if (auto usable = connections.attach(); !usable) return complain(usable.error().text);
   }
   nbd::Exports exports{options.client, connections};
   nbd::Front front{exports,
