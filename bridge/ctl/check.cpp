@@ -116,10 +116,13 @@ class Examiner {
     return may;
   }
 
-  /// The exports of such a server are not known. Other programs may do without a socket.
+  /// The exports of such a server are not known, nor the disks of such a bridge, which may be of no
+  /// interest here. A plugin may do without a socket.
   void examine_hidden() {
     for (const HiddenProgram& each : reports_.hidden) {
-      if (each.server && is_of_side(each)) find(CtlHealth::unknown, "program", "", each.text);
+      if (!is_of_side(each)) continue;
+      if (each.server) find(CtlHealth::unknown, "program", "", each.text);
+      if (each.is_bridge) find(CtlHealth::warning, "program", "", each.text);
     }
   }
 
@@ -136,7 +139,8 @@ class Examiner {
          serves ? "no server runs here that can be asked"
                 : "no program runs here that can be asked");
     for (const HiddenProgram& each : reports_.hidden) {
-      if (!each.server && is_of_side(each)) find(CtlHealth::unknown, "program", "", each.text);
+      if (each.server || each.is_bridge || !is_of_side(each)) continue;
+      find(CtlHealth::unknown, "program", "", each.text);
     }
   }
 

@@ -164,10 +164,12 @@ std::optional<HiddenProgram> hidden_at(const std::string& root, const fs::path& 
       std::ranges::any_of(*its, [&](const std::string& path) { return is_one_of(path, known); })) {
     return std::nullopt;
   }
+  // One that is just starting has none yet in the usual place.
+  const bool is_bridge = kind == Kind::bridge && !control.starts_with("/run/rnbd");
   if (control == "none") control.clear();
   if (control.empty() && server && its) control = control_among(*its);
   return HiddenProgram{server, text_about(root, kind, process.filename(), control, known),
-                       absolute(process, control)};
+                       absolute(process, control), is_bridge};
 }
 
 }  // namespace

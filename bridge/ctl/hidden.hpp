@@ -34,6 +34,7 @@ struct HiddenProgram {
   bool server = false;
   std::string text;         ///< who it is, and what to do about it
   std::string socket = {};  ///< its control socket, which is elsewhere; "": none is found
+  bool is_bridge = false;   ///< which will have none that is found
 };
 
 /// Processes that have none of the sockets of `known`, by /proc below `root`. Those of other users

@@ -447,6 +447,20 @@ TEST_CASE("a server that cannot be asked is unknown, also beside one that can") 
   CHECK(says(world.check(server), "RNBD UNKNOWN - 2 unknown, "));
 }
 
+TEST_CASE("a bridge that cannot be asked is a warning, at the client, with what to do") {
+  World world;
+  world.hidden = {
+      {.server = false, .text = "rnbd-bridge, process 7, is not shown: x", .is_bridge = true}};
+  const CtlAction server{.verb = CtlVerb::check, .side = CtlSide::server};
+  CHECK(world.check().health == CtlHealth::warning);
+  CHECK(says(world.check(), "\nWARNING: rnbd-bridge, process 7, is not shown: x\n"));
+  CHECK(world.check(server).health == CtlHealth::ok);
+  CHECK(world.named("vol1").health == CtlHealth::ok);
+  world.bridge = world.store = nullptr;
+  CHECK(says(world.check(), "RNBD WARNING - 1 warning, 1 unknown, "));
+  CHECK(says(world.check(), "no program runs here that can be asked"));
+}
+
 TEST_CASE("a program that was killed is critical, on its side, unless its disk tells it") {
   World world;
   world.store = nullptr;

@@ -88,6 +88,20 @@ TEST_CASE("the socket of a server that is elsewhere is found by its arguments or
   CHECK(socket_of({"rnbd-bridge"}, "14") == "");
 }
 
+TEST_CASE("a bridge is told apart, unless it will have a socket that is found") {
+  const auto is_bridge = [](const std::vector<std::string>& words) {
+    const Processes processes;
+    processes.add("21", words, "13");
+    const auto found = processes.found();
+    return found.size() == 1 && found.front().is_bridge;
+  };
+  CHECK(is_bridge({"rnbd-bridge", "rnbd+tcp://a/b"}));
+  CHECK(is_bridge({"rnbd-bridge", "--control", "/tmp/c", "rnbd+tcp://a/b"}));
+  CHECK_FALSE(is_bridge({"rnbd-bridge", "--control=/run/rnbd/map/a.control", "rnbd+tcp://a/b"}));
+  CHECK_FALSE(is_bridge({"nbdkit", "rnbd"}));
+  CHECK_FALSE(is_bridge({"rnbd-server"}));
+}
+
 TEST_CASE("a second server gets another place than the first one has") {
   const Processes processes;
   processes.add("21", {"rnbd-server"}, "13");
