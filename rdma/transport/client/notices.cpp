@@ -38,7 +38,7 @@ struct Line {
 /// the address as well, and nothing when there is one path only.
 constexpr Line kLines[] = {
     {Notice::Kind::session_up, Voice::info, "session_up",
-     "{session} is up: {depth} requests of {bytes} bytes, {count} lanes"},
+     "{session} is up: {depth} of {bytes} bytes, {lanes}"},
     {Notice::Kind::session_lost, Voice::error, "session_lost", "{session} is lost: {why}"},
     {Notice::Kind::session_renewed, Voice::info, "session_renewed",
      "{session}: {name} had forgotten it; a new one has taken its place"},
@@ -60,7 +60,7 @@ constexpr Line kLines[] = {
      "{session}: path to {name} carries some connections only: it is not used for a while if "
      "another path works"},
     {Notice::Kind::path_silent, Voice::trouble, "path_silent",
-     "{session}: path to {name} is silent for {time} s, {paths} answers: {count} requests go over "
+     "{session}: path to {name} is silent for {time} s, {paths} answers: {moved} over "
      "{paths}, too"},
     {Notice::Kind::path_answers, Voice::trouble, "path_answers",
      "{session}: path to {name} answers again after {time} s"},
@@ -197,6 +197,10 @@ std::string fill(std::string_view text,
   return filled;
 }
 
+std::string counted(std::uint64_t number, const char* what) {
+  return std::to_string(number) + " " + what + (number == 1 ? "" : "s");
+}
+
 /// The line names one.
 bool is_about_path(std::string_view text) {
   return text.find("{name}") != text.npos || text.find("{path}") != text.npos;
@@ -329,7 +333,11 @@ void ClientNotices::report(const Notice& notice, Instant now) {
     if (word == "trust") return options_.words->trust_path;
     if (word == "time") return tenths(notice.time);
     if (word == "timeout") return seconds(options_.connect_timeout);
-    if (word == "depth") return std::to_string(notice.limits.queue_depth);
+    if (word == "depth") return counted(notice.limits.queue_depth, "request");
+    if (word == "lanes") return counted(notice.count, "lane");
+    if (word == "moved") {
+      return counted(notice.count, "request") + (notice.count == 1 ? " goes" : " go");
+    }
     if (word == "bytes") return std::to_string(notice.limits.max_io_size);
     return std::to_string(notice.count);
   };

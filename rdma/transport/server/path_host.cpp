@@ -321,7 +321,8 @@ void PathHost::follow_up(Link& link, Connection::Status status) {
 void PathHost::serves() {
   tell_if_possible([&] {
     log(LogLevel::info, "path_up",
-        "connected with " + std::to_string(links_.size()) + " connections" +
+        "connected with " + std::to_string(links_.size()) +
+            (links_.size() == 1 ? " connection" : " connections") +
             (session_.identity.how == Identity::How::none ? "" : ", " + security()));
   });
   RTRS_PROBE(rtrs, path_state, session_.name.c_str(), peer_.c_str(), "up");

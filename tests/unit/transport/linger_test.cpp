@@ -210,7 +210,7 @@ TEST_CASE("a client that comes and leaves without opening anything is logged onc
     }
     const std::lock_guard lock{mutex};
     REQUIRE(lines.size() == 3);
-    CHECK(lines[0].find("connected with 1 connections") != std::string::npos);
+    CHECK(lines[0].find("connected with 1 connection") != std::string::npos);
     CHECK(lines[1].find("closed by the client") != std::string::npos);
     CHECK(lines[2].find("left with nothing open") != std::string::npos);
   }
