@@ -12,6 +12,8 @@
 #include <filesystem>
 #include <fstream>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "bridge/daemon/server/rights_check.hpp"
 #include "bridge/daemon/server/unclosed_text.hpp"
@@ -74,7 +76,7 @@ class Reader {
       if (key == "server" && node.is_table()) {
         read_server(*node.as_table());
       } else if (key == "export" && node.is_table()) {
-        for (const auto& [name, table] : *node.as_table()) read_export(name, table);
+        read_exports(*node.as_table());
       } else if (key == "referral" && node.is_table()) {
         for (const auto& [name, table] : *node.as_table()) read_referral(name, table);
       } else if (key == "search" && node.is_table()) {
@@ -91,8 +93,6 @@ class Reader {
       complain(*search_path_, "search.path",
                "names another directory than search-path of [server]; write only one of them");
     }
-    // The tables of a document have the order of their keys.
-    std::ranges::stable_sort(settings_.exports, {}, &ExportSpecification::line);
     if (mistakes_.empty()) return std::move(settings_);
     std::ranges::stable_sort(mistakes_, [](const auto& a, const auto& b) {
       return std::pair{a.line, a.column} < std::pair{b.line, b.column};
@@ -285,6 +285,17 @@ class Reader {
       complain(node, where, "says not which server has it; write " + example);
     }
     settings_.directions.referrals.push_back(std::move(referral));
+  }
+
+  /// In the order of the file: tables have that of their keys.
+  void read_exports(const toml::table& tables) {
+    std::vector<std::pair<const toml::key*, const toml::node*>> exports;
+    exports.reserve(tables.size());
+    for (const auto& [name, node] : tables) exports.emplace_back(&name, &node);
+    std::ranges::stable_sort(exports, {},
+                             [](const auto& each) { return each.first->source().begin.line; });
+    settings_.exports.reserve(exports.size());
+    for (const auto& [name, node] : exports) read_export(*name, *node);
   }
 
   void read_export(const toml::key& name, const toml::node& node) {

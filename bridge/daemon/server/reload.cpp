@@ -6,6 +6,9 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 #include <sstream>
+#include <string_view>
+#include <unordered_map>
+#include <unordered_set>
 #include <utility>
 
 #include "bridge/daemon/logging.hpp"
@@ -17,6 +20,28 @@
 #include "rdma/transport/tls/credentials.hpp"
 
 namespace rnbd {
+
+/// The rights to exports; the settings must live as long. Sessions and exports may be many.
+class RightsByName {
+ public:
+  /// Those of `next`, and of exports that `now` alone has.
+  RightsByName(const Settings& next, const Settings& now) : others_{next.search_rights} {
+    for (const Settings* settings : {&next, &now}) {
+      for (const ExportSpecification& each : settings->exports)
+        of_.try_emplace(each.name, &each.rights);
+    }
+  }
+
+  const Rights& of(const std::string& name) const {
+    const auto found = of_.find(name);
+    return found != of_.end() ? *found->second : others_;
+  }
+
+ private:
+  std::unordered_map<std::string_view, const Rights*> of_;
+  const Rights& others_;
+};
+
 namespace {
 
 std::string joined(const std::vector<std::string>& all, const char* between) {
@@ -37,16 +62,11 @@ std::string name_of(const rtrs::ServerSessionStatus& session) {
   return "session " + in_quotes(session.name) + (about.empty() ? "" : " (" + about + ")");
 }
 
-const Rights& rights_in(const Settings& settings, const std::string& name) {
-  const auto found = std::ranges::find(settings.exports, name, &ExportSpecification::name);
-  return found != settings.exports.end() ? found->rights : settings.search_rights;
-}
-
 /// "" or an export that the session has open and may not any more.
-std::string forbidden(const Settings& next, const rtrs::ServerSessionStatus& session) {
+std::string forbidden(const RightsByName& rights, const rtrs::ServerSessionStatus& session) {
   const User user{session.identity.name, peer_of(session)};
   for (const rtrs::SessionItem& item : session.items) {
-    const auto permission = permission_of(rights_in(next, item.name), user);
+    const auto permission = permission_of(rights.of(item.name), user);
     const bool reads = item.how == wire::to_string(wire::AccessMode::read_only);
     const bool fine = permission == Permission::write || (reads && permission == Permission::read);
     if (!fine) return "its right to " + in_quotes(item.name) + " was withdrawn";
@@ -143,9 +163,10 @@ tl::expected<Settings, std::string> Reloader::read() const {
 std::vector<std::string> Reloader::holders(const std::vector<std::string>& exports) const {
   std::vector<std::string> all;
   if (exports.empty()) return all;
+  const std::unordered_set<std::string_view> wanted{exports.begin(), exports.end()};
   for (const auto& session : serving_.server.sessions()) {
     for (const rtrs::SessionItem& item : session.items) {
-      if (std::ranges::find(exports, item.name) == exports.end()) continue;
+      if (!wanted.contains(item.name)) continue;
       all.push_back("export " + in_quotes(item.name) + " is open: " + name_of(session) + " has it");
     }
   }
@@ -154,7 +175,7 @@ std::vector<std::string> Reloader::holders(const std::vector<std::string>& expor
 
 /// Errors: of the keys.
 tl::expected<std::vector<Reloader::Ending>, std::string> Reloader::to_end(
-    const Settings& next) const {
+    const RightsByName& rights) const {
   std::shared_ptr<const rtrs::tls::Credentials> keys;
   if (!settings_.tls_keys.none()) {
     auto loaded = rtrs::tls::Credentials::load(settings_.tls_keys, rtrs::tls::Role::server);
@@ -164,7 +185,7 @@ tl::expected<std::vector<Reloader::Ending>, std::string> Reloader::to_end(
   std::vector<Ending> all;
   for (auto& session : serving_.server.sessions()) {
     std::string why = keys != nullptr ? withdrawn(*keys, session) : "";
-    if (why.empty()) why = forbidden(next, session);
+    if (why.empty()) why = forbidden(rights, session);
     if (!why.empty()) all.push_back({std::move(session), std::move(why)});
   }
   return all;
@@ -175,17 +196,12 @@ tl::expected<Json, rtrs::Failure> Reloader::reload(const How& how) {
   const auto fail = [](int error, const std::vector<std::string>& why) {
     return tl::unexpected(rtrs::Failure{error, "nothing was changed: " + joined(why, "; ")});
   };
-  const auto next = read();
+  auto next = read();
   if (!next) return fail(EINVAL, {next.error()});
   ReloadPlan plan = plan_reload(settings_, *next);
   // Those that go are judged by the rights that they had.
-  Settings judged = *next;
-  for (const ExportSpecification& each : settings_.exports) {
-    if (std::ranges::find(plan.removed, each.name) != plan.removed.end()) {
-      judged.exports.push_back(each);
-    }
-  }
-  auto ending = to_end(judged);
+  const RightsByName rights{*next, settings_};
+  auto ending = to_end(rights);
   if (!ending) plan.faults.push_back(ending.error());
   const bool mistaken = !plan.faults.empty();
   if (!how.force) std::ranges::move(holders(plan.must_be_free), std::back_inserter(plan.faults));
@@ -193,7 +209,7 @@ tl::expected<Json, rtrs::Failure> Reloader::reload(const How& how) {
   std::ranges::copy(opened, std::back_inserter(plan.faults));
   if (!plan.faults.empty()) return fail(mistaken ? EINVAL : EBUSY, plan.faults);
   // Again: an OPEN may have ended before the new rights were there.
-  if (auto now = to_end(judged); now && !how.check) ending = std::move(now);
+  if (auto now = to_end(rights); now && !how.check) ending = std::move(now);
 
   Json sessions = Json::array();
   for (const Ending& each : *ending) sessions.push_back(each.session.name);
@@ -207,7 +223,7 @@ tl::expected<Json, rtrs::Failure> Reloader::reload(const How& how) {
               {"needs_restart", plan.needs_restart},
               {"sessions_ended", std::move(sessions)}};
   if (how.check) return answer;
-  settings_ = after_reload(settings_, *next);
+  settings_ = after_reload(std::move(settings_), *std::move(next));
   serving_.handler.limit_sessions(settings_.session_limits);
   serving_.handler.retire_queues();
   for (const Ending& each : *ending) {

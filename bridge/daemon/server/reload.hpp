@@ -21,6 +21,8 @@
 
 namespace rnbd {
 
+class RightsByName;
+
 /// Threads: reload() any but the server's event loops, between its start() and stop(); wake() any.
 class Reloader {
  public:
@@ -59,7 +61,7 @@ class Reloader {
 
   tl::expected<Settings, std::string> read() const;
   std::vector<std::string> holders(const std::vector<std::string>& exports) const;
-  tl::expected<std::vector<Ending>, std::string> to_end(const Settings& next) const;
+  tl::expected<std::vector<Ending>, std::string> to_end(const RightsByName& rights) const;
   void run(const std::stop_token& end);
 
   std::vector<std::string> words_;

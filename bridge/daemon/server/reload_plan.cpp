@@ -2,8 +2,10 @@
 #include "bridge/daemon/server/reload_plan.hpp"
 
 #include <algorithm>
-#include <map>
-#include <set>
+#include <string_view>
+#include <unordered_map>
+#include <unordered_set>
+#include <utility>
 
 #include "bridge/daemon/server/annex.hpp"
 #include "bridge/protocol/printable.hpp"
@@ -94,17 +96,21 @@ void plan_export(ReloadPlan& plan, const ExportSpecification& now,
 
 ReloadPlan plan_reload(const Settings& now, const Settings& next) {
   ReloadPlan plan;
-  std::map<std::string, const ExportSpecification*> before;
+  std::unordered_map<std::string_view, const ExportSpecification*> before;
+  before.reserve(now.exports.size());
   for (const ExportSpecification& each : now.exports) before[each.name] = &each;
-  std::set<std::string> wanted;
+  std::unordered_set<std::string_view> wanted;
+  wanted.reserve(next.exports.size());
   for (const ExportSpecification& each : next.exports) {
-    const std::string subject = each.place + "export " + in_quotes(each.name);
+    const auto blame = [&](const std::string& text) {
+      plan.faults.push_back(each.place + "export " + in_quotes(each.name) + text);
+    };
     if (!wanted.insert(each.name).second) {
-      plan.faults.push_back(subject + " is there twice; give each export a name of its own");
+      blame(" is there twice; give each export a name of its own");
       continue;
     }
     const std::string fault = fault_of_description(each.description);
-    if (!fault.empty()) plan.faults.push_back(subject + ": the description " + fault);
+    if (!fault.empty()) blame(": the description " + fault);
     if (const auto known = before.find(each.name); known != before.end()) {
       plan_export(plan, *known->second, each);
     } else {
@@ -129,22 +135,23 @@ ReloadPlan plan_reload(const Settings& now, const Settings& next) {
     for (const SettingRule& rule : annex->settings)
       if (value_of(now, rule.key) != value_of(next, rule.key))
         plan.needs_restart.emplace_back(rule.key);
-  // The settings in force then are judged as well: TLS, say, is on until the restart.
-  for (const Settings& judged : {next, after_reload(now, next)}) {
+  const auto judge = [&plan](const Settings& judged) {
     const std::string wrong = contradiction_in(judged);
     const bool news = std::ranges::find(plan.faults, wrong) == plan.faults.end();
     if (!wrong.empty() && news) plan.faults.push_back(wrong);
-  }
+  };
+  judge(next);
+  // The settings in force then are judged as well: TLS, say, is on until the restart.
+  if (!plan.needs_restart.empty()) judge(after_reload(now, next));
   return plan;
 }
 
-Settings after_reload(const Settings& now, const Settings& next) {
-  Settings after = now;
-  after.exports = next.exports;
-  after.search_rights = next.search_rights;
-  after.directions = next.directions;
-  after.session_limits = next.session_limits;
-  return after;
+Settings after_reload(Settings now, Settings next) {
+  now.exports = std::move(next.exports);
+  now.search_rights = std::move(next.search_rights);
+  now.directions = std::move(next.directions);
+  now.session_limits = next.session_limits;
+  return now;
 }
 
 }  // namespace rnbd

@@ -26,6 +26,6 @@ struct ReloadPlan {
 ReloadPlan plan_reload(const Settings& now, const Settings& next);
 
 /// The settings after the plan.
-Settings after_reload(const Settings& now, const Settings& next);
+Settings after_reload(Settings now, Settings next);
 
 }  // namespace rnbd
