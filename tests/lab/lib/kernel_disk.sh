@@ -71,14 +71,15 @@ probed() { # COMMAND...
   eventually 60 probed_after "$(count_probes)"
   stop probes
 }
-start_probes() {
-  background probes "$source_dir/tests/lab/lib/probes" "$1" /tmp/probes /run/probes.pid
+start_probes() { # DEVICE...
+  echo $(($# == 1 ? 4 : $#)) >/tmp/probers
+  background probes "$source_dir/tests/lab/lib/probes" /tmp/probes /run/probes.pid "$@"
   eventually 60 ready_or_ended probes
   eventually 60 probed_after 0
 }
 count_probes() { wc -l </tmp/probes; }
-# probed_after COUNT: each of the four has ended two turns since there were so many.
-probed_after() { (($(tail -n "+$(($1 + 1))" /tmp/probes | awk '++turns[$1] == 2' | wc -l) == 4)); }
+# probed_after COUNT: each of the threads has ended two turns since there were so many.
+probed_after() { (($(tail -n "+$(($1 + 1))" /tmp/probes | awk '++turns[$1] == 2' | wc -l) == $(</tmp/probers))); }
 # longest_after COUNT: request since there were so many turns. Seconds.
 longest_after() { tail -n "+$(($1 + 1))" /tmp/probes | awk '$2 > most { most = $2 } END { print most + 0 }'; }
 # time_to_start: seconds, of two programs that do nothing. A machine needs a hundredth of a second for that, a guest
