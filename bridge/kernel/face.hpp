@@ -30,7 +30,7 @@ struct FaceOptions {
   std::chrono::seconds dead_timeout{3600};
   /// The time until the kernel repeats requests of a dead bridge; it may take up to a second
   /// longer.
-  std::chrono::milliseconds retry{1500};
+  std::chrono::milliseconds retry{900};
   std::string server;                    ///< distinguishes disks without a UUID
   std::function<bool()> all_paths_work;  ///< true if no request waits for a path
   rtrs::Log log;

@@ -149,7 +149,7 @@ void add_kernel_options(CLI::App& app, Arguments& arguments, BridgeOptions& opti
       ->type_name("DURATION");
   app.add_option("--kernel-retry", arguments.kernel_retry,
                  "After so long the kernel sends requests again that this program has not answered "
-                 "before it died; 1s to 30s (default 1500ms).")
+                 "before it died; 500ms to 30s (default 900ms).")
       ->type_name("DURATION");
 }
 
@@ -252,7 +252,8 @@ std::string apply_times(const Arguments& arguments, KernelOptions& kernel) {
   if (!arguments.kernel_retry.empty()) {
     const auto limit = rtrs::parse_duration(arguments.kernel_retry);
     if (!limit) return "--kernel-retry " + limit.error();
-    if (*limit < seconds{1} || *limit > seconds{30}) return "--kernel-retry is 1s to 30s";
+    if (*limit < std::chrono::milliseconds{500} || *limit > seconds{30})
+      return "--kernel-retry is 500ms to 30s";
     kernel.retry = std::chrono::ceil<std::chrono::milliseconds>(*limit);
   }
   return "";

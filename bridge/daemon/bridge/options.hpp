@@ -22,7 +22,7 @@ struct KernelOptions {
   std::optional<unsigned> index;  ///< of /dev/nbdN; none: the first that is free
   std::string name;               ///< of the mapping
   std::chrono::seconds dead_timeout{3600};
-  std::chrono::milliseconds retry{1500};
+  std::chrono::milliseconds retry{900};
 };
 
 struct BridgeOptions {

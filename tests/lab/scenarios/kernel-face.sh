@@ -23,7 +23,7 @@ plain_map() {
   serve_disk
   map one
   sectors_are 0 65536
-  queue_is io_timeout 1500
+  queue_is io_timeout 900
   grep -q '\[none\]' /sys/block/nbd0/queue/scheduler
   [[ $(</sys/block/nbd0/backend) == rnbd:*-*:one ]]
   head -c 512 /dev/nbd0 >/dev/null # whoever opens it looks for partitions

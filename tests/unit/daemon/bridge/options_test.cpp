@@ -44,7 +44,7 @@ TEST_CASE("bridge options: a disk of the kernel") {
   CHECK_FALSE(any->kernel->index);
   CHECK(any->kernel->name == "a");
   CHECK(any->kernel->dead_timeout == std::chrono::hours{1});
-  CHECK(any->kernel->retry == std::chrono::milliseconds{1500});
+  CHECK(any->kernel->retry == std::chrono::milliseconds{900});
   CHECK(any->client.no_path_timeout == std::chrono::seconds{300});
   const auto exact =
       parse({"--kernel", "nbd:3", "--map-name", "a", "--dead-timeout", "90", "--kernel-retry", "5s",
@@ -64,7 +64,8 @@ TEST_CASE("bridge options: what makes no disk of the kernel is refused") {
   CHECK(refuses({"--kernel", "nbd:", "--map-name", "a", uri}, "is not nbd or nbd:N"));
   CHECK(refuses({"--kernel", "nbd:-1", "--map-name", "a", uri}, "'-1' is not a number"));
   CHECK(refuses({"--kernel", "nbd", "--map-name", "a", "rnbd+tcp://storage"}, "needs a device"));
-  CHECK(refuses({"--kernel", "nbd", "--map-name", "a", "--kernel-retry", "31s", uri}, "1s to 30s"));
+  CHECK(refuses({"--kernel", "nbd", "--map-name", "a", "--kernel-retry", "31s", uri},
+                "500ms to 30s"));
   CHECK(refuses({"--kernel", "nbd", "--map-name", "a", "--dead-timeout", "x", uri},
                 "--dead-timeout"));
   CHECK(refuses({"--map-name", "a", uri}, "--kernel nbd"));
