@@ -62,6 +62,7 @@ within_memory() {
   done
   case_dir=/tmp/case
   mkdir -p "$case_dir"
+  # shellcheck disable=SC2064 # this one
   trap "cp /tmp/case/* '$shared'" EXIT
   "$@"
 }
