@@ -12,6 +12,17 @@
 #include "rdma/server.hpp"
 
 namespace rnbd {
+namespace {
+
+/// Migration is over when the other writer has left: what is left excludes others as rw does.
+const char* present_access(const Lease& lease) {
+  if (lease.unclaimed()) return "unclaimed";
+  const bool alone =
+      lease.mode() == wire::AccessMode::migration && lease.storage()->writers()->count() < 2;
+  return to_string(alone ? wire::AccessMode::read_write : lease.mode());
+}
+
+}  // namespace
 
 BlockServer::BlockServer(ExportCatalogue& catalogue, BlockServerLimits limits, Services& services)
     : catalogue_{catalogue}, limits_{limits}, services_{services} {
@@ -76,10 +87,8 @@ std::vector<rtrs::SessionItem> BlockServer::items(rtrs::ServerSession& session) 
   std::vector<rtrs::SessionItem> all;
   for (const auto& device : mine.devices().slots()) {
     if (!device) continue;
-    const char* const access =
-        device->lease.unclaimed() ? "unclaimed" : to_string(device->lease.mode());
-    all.push_back({device->name, access, device->running, device->ended, mine.oldest_of(*device),
-                   device->waiting});
+    all.push_back({device->name, present_access(device->lease), device->running, device->ended,
+                   mine.oldest_of(*device), device->waiting});
   }
   return all;
 }

@@ -66,23 +66,33 @@ it "one file under two names still has one writer" same_file_twice
 
 migration() {
   random_file image 1M
-  start_server --export "disk0=$PWD/image"
+  start_server --export "disk0=$PWD/image" --control "$PWD/control"
   nbdkit_name=source attach disk0
   local source=$uri
   nbdkit_name=target attach disk0 access=migration
   local target=$uri
   nbdkit_name=third attach disk0 access=migration
-  python "$source" "$target" "$uri" <<'PY'
+  python "$source" "$target" "$uri" "${ctl_command[@]}" --json "$PWD/control" status <<'PY'
+import json, subprocess, time
+def access():
+    devices = json.loads(subprocess.check_output(sys.argv[4:]))["devices"]
+    return sorted(each["access_mode"] for each in devices)
 source = connect(sys.argv[1])
 source.pwrite(b"source" + bytes(506), 0)
 target = connect(sys.argv[2])
+assert access() == ["migration", "rw"], access()
 assert target.pread(512, 0)[:6] == b"source"
 target.pwrite(b"target" + bytes(506), 0)
 assert source.pread(512, 0)[:6] == b"target"
 refused(sys.argv[3])
+source.shutdown()
+deadline = time.monotonic() + 10
+while access() != ["rw"]:
+    assert time.monotonic() < deadline, access()
+    time.sleep(0.05)
 PY
 }
-it "migration: the new host may write beside the old one, a third may not" migration
+it "migration: the new host may write beside the old one, a third may not; then it is rw" migration
 
 read_only_export() {
   random_file image 1M
