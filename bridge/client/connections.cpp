@@ -118,7 +118,8 @@ tl::expected<void, Failure> Connections::wait_for_writer(RemoteDevice& device,
   if (log_) {
     log_(rtrs::LogLevel::warning, in_quotes(device.name()) +
                                       ": another client writes to it, so this one may only read; "
-                                      "connect anew when that one has left");
+                                      "connect anew when that one has left, or with access "
+                                      "migration while a machine moves here");
   }
   return {};
 }

@@ -19,8 +19,8 @@ namespace {
 const char* advice_for(int error) {
   switch (error) {
     case EPERM:
-      return "; another client has it open for writing: open it ro, or in migration mode while "
-             "it moves from one host to another";
+      return "; another client has it open for writing: open it ro, or with access migration "
+             "while a machine moves here";
     case EBUSY:
       return "; a program at the server has it in use: stop that, or open it ro";
     case EAGAIN:
