@@ -43,6 +43,18 @@ void add_openers(const CtlAction& action, CtlInventory& inventory) {
   }
 }
 
+/// One line for all of them, for people.
+void tell_of_contained(const CtlAction& action, std::vector<HiddenProgram> programs) {
+  std::erase_if(programs, [&](const HiddenProgram& each) {
+    return action.side != CtlSide::both && each.server != (action.side == CtlSide::server);
+  });
+  if (programs.empty() || action.format != CtlFormat::table) return;
+  const std::size_t count = programs.size();
+  complain(std::to_string(count) + (count == 1 ? " program runs" : " programs run") +
+           " in containers: rnbd-ctl there shows " + (count == 1 ? "it" : "them") + " (process " +
+           programs.front().process + (count == 1 ? ")" : " and others)"));
+}
+
 Outcome list(const CtlAction& action) {
   const CtlReports reports = ask_all(action.root);
   for (const std::string& silent : reports.silent) complain(silent);
@@ -57,6 +69,7 @@ Outcome list(const CtlAction& action) {
     const CtlSide its = each.server ? CtlSide::server : CtlSide::client;
     if (action.side == CtlSide::both || its != other) complain(each.text);
   }
+  tell_of_contained(action, reports.contained);
   CtlInventory inventory =
       take_inventory(reports.all, find_kernel_devices(action.root), action.side);
   add_exports_of_mappings(action.root, inventory);

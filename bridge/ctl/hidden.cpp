@@ -147,6 +147,17 @@ std::string text_about(const std::string& root, Kind kind, const std::string& pr
          "start it with " + option;
 }
 
+/// True: it is in a PID namespace below that of this /proc.
+bool is_contained(const fs::path& process) {
+  std::ifstream status{process / "status"};
+  for (std::string line; std::getline(status, line);) {
+    std::istringstream words{line};
+    std::string word, here, there;
+    if (words >> word && word == "NSpid:") return words >> here >> there && !there.empty();
+  }
+  return false;
+}
+
 /// Nothing: it is known, or is no program of ours.
 std::optional<HiddenProgram> hidden_at(const std::string& root, const fs::path& process,
                                        const std::map<std::string, std::string>& sockets,
@@ -154,12 +165,14 @@ std::optional<HiddenProgram> hidden_at(const std::string& root, const fs::path& 
   const Texts arguments = arguments_of(process);
   const Kind kind = kind_of(arguments);
   if (kind == Kind::other) return std::nullopt;
+  const bool is_server = kind == Kind::server;
+  if (is_contained(process))
+    return HiddenProgram{is_server, "", "", false, true, process.filename()};
   const auto its = sockets_of(process, sockets);
   std::string control = control_in(arguments);
-  const bool server = kind == Kind::server;
   // The process is of another user, or has ended. In the usual place its socket may be, unseen.
   const bool usual = control.empty() || control.starts_with("/run/rnbd");
-  if (!its && (!server || usual)) return std::nullopt;
+  if (!its && (!is_server || usual)) return std::nullopt;
   if (its &&
       std::ranges::any_of(*its, [&](const std::string& path) { return is_one_of(path, known); })) {
     return std::nullopt;
@@ -167,9 +180,13 @@ std::optional<HiddenProgram> hidden_at(const std::string& root, const fs::path& 
   // One that is just starting has none yet in the usual place.
   const bool is_bridge = kind == Kind::bridge && !control.starts_with("/run/rnbd");
   if (control == "none") control.clear();
-  if (control.empty() && server && its) control = control_among(*its);
-  return HiddenProgram{server, text_about(root, kind, process.filename(), control, known),
-                       absolute(process, control), is_bridge};
+  if (control.empty() && is_server && its) control = control_among(*its);
+  return HiddenProgram{is_server,
+                       text_about(root, kind, process.filename(), control, known),
+                       absolute(process, control),
+                       is_bridge,
+                       false,
+                       process.filename()};
 }
 
 }  // namespace

@@ -35,11 +35,14 @@ struct HiddenProgram {
   std::string text;         ///< who it is, and what to do about it
   std::string socket = {};  ///< its control socket, which is elsewhere; "": none is found
   bool is_bridge = false;   ///< which will have none that is found
+  /// It runs in a container: its paths are others, and its machine is asked there. No text then.
+  bool contained = false;
+  std::string process = {};  ///< its number here
 };
 
 /// Processes that have none of the sockets of `known`, by /proc below `root`. Those of other users
 /// are not looked into, unless root asks: their arguments tell a server's. Source: proc(5),
-/// net/unix.
+/// net/unix; NSpid in status.
 std::vector<HiddenProgram> find_hidden_programs(const std::string& root,
                                                 const std::vector<CtlProgram>& known);
 

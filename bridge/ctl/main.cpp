@@ -259,7 +259,7 @@ std::string complaint_about_group(const Invocation& invocation,
   std::string wrong = complaint_about_ctl_group(words);
   if (wrong.empty() || words.front() != "server") return wrong;
   for (const HiddenProgram& each : find_hidden_programs("", programs)) {
-    if (each.server) wrong += "; " + each.text;
+    if (each.server && !each.contained) wrong += "; " + each.text;
   }
   return wrong;
 }

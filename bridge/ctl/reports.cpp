@@ -82,6 +82,11 @@ CtlReports ask_all(const std::string& root, const CtlAsking& how) {
   CtlReports reports;
   std::vector<CtlProgram> programs = find_programs(root);
   reports.hidden = find_hidden_programs(root, programs);
+  const auto rest =
+      std::stable_partition(reports.hidden.begin(), reports.hidden.end(),
+                            [](const HiddenProgram& each) { return !each.contained; });
+  reports.contained.assign(rest, reports.hidden.end());
+  reports.hidden.erase(rest, reports.hidden.end());
   reports.closed = find_closed_folders(root);
   if (how.elsewhere) {
     const auto has_socket = [](const HiddenProgram& each) {

@@ -29,6 +29,7 @@ struct CtlReports {
   std::vector<CtlProgram> ended = {};        ///< killed ones: their sockets are still there
   std::vector<CtlProgram> hung = {};         ///< those of the silent ones that run, and say nothing
   std::vector<CtlClosedFolder> closed = {};  ///< what is there is not known
+  std::vector<HiddenProgram> contained = {};  ///< those in containers, which are asked there
 };
 
 /// A sentence for people.

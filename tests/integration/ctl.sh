@@ -291,6 +291,39 @@ hidden() {
 }
 it "a program that cannot be asked is named, with the option that it lacks" hidden
 
+# Two servers in a PID namespace of their own; `root` has the view from outside.
+contained() {
+  ((EUID == 0)) || skip "only root makes namespaces"
+  unshare --pid --fork true 2>/dev/null || skip "no PID namespaces here"
+  [[ -z $sanitizer ]] || skip "it is about processes that are not asked"
+  mkdir -p "$root"/proc
+  ln -s /proc/net "$root/proc/net"
+  local name inside=()
+  for name in one two; do
+    mkdir "$name"
+    spawn "$name" env STATE_DIRECTORY="$PWD/$name" unshare --pid --fork --kill-child \
+      "${server_command[@]}" --listen tcp:127.0.0.1:0 --export disk0=memory:1M
+    wait_for_line "$name.log" ready
+    inside+=("$(grep -oE '[0-9]+' "/proc/${pid[$name]}/task/${pid[$name]}/children")")
+    ln -s "/proc/${inside[-1]}" "$root/proc/"
+  done
+  status_of 0 "${ctl_command[@]}" --root "$PWD/$root" list
+  says said '^rnbd-ctl: 2 programs run in containers: rnbd-ctl there shows them \(process [0-9]+ and others\)$'
+  (($(grep -c rnbd-ctl: said) == 1)) || fail "more than one line tells of them"
+  local format
+  for format in csv json xml; do
+    ctl list "$format" >list.txt 2>said
+    if grep . said; then fail "lists for programs come with a remark"; fi
+  done
+  status_of 0 "${ctl_command[@]}" --root "$PWD/$root" client list
+  if grep containers said; then fail "a server is no client"; fi
+  status_of 0 "${ctl_command[@]}" --root "$PWD/$root" check
+  kill "${inside[@]}"
+  expect_gone one 0
+  expect_gone two 0
+}
+it "programs in containers are one line in front of a table, and none for programs" contained
+
 # ---- Sessions and paths -----------------------------------------------------------------------------
 
 # path_is STATE PATTERN: the only client has a path with this state whose address matches.

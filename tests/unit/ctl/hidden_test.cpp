@@ -3,6 +3,7 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <filesystem>
 
 #include "tests/unit/ctl/machine.hpp"
@@ -69,6 +70,21 @@ TEST_CASE("who has no such socket is told, with what to do about it") {
   CHECK(only({"nbdkit", "-f", "rnbd", "uri=x"})
             .ends_with("; mkdir /run/rnbd, and start it with control=/run/rnbd/NAME.control"));
   CHECK(only({"nbdkit", "memory", "1M"}).empty());
+}
+
+TEST_CASE("a program in a container is marked, whatever its sockets are called") {
+  const Processes processes;
+  processes.add("21", {"rnbd-server", "--control", "/run/rnbd-server/control"}, "13");
+  processes.add("22", {"/usr/sbin/rnbd-bridge", "rnbd+tcp://a/b"}, "13");
+  processes.write("/proc/21/status", "Name:\trnbd-server\nNSpid:\t21\t1\n");
+  processes.write("/proc/22/status", "Name:\trnbd-bridge\nNSpid:\t22\n");
+  auto found = processes.found();
+  REQUIRE(found.size() == 2);
+  std::ranges::sort(found, {}, &HiddenProgram::process);
+  CHECK(found[0].contained);
+  CHECK(found[0].server);
+  CHECK(found[0].process == "21");
+  CHECK_FALSE(found[1].contained);
 }
 
 TEST_CASE("the socket of a server that is elsewhere is found by its arguments or its descriptors") {
