@@ -138,6 +138,7 @@ CtlJson row_of(CtlObject object, const CtlJson& known) {
   for (const CtlField& field : fields_of(object)) {
     row[std::string{field.name}] = said(known, field.name.data());
   }
+  if (row["trouble"].is_null()) row["trouble"] = "";
   return row;
 }
 
@@ -416,7 +417,7 @@ class ServerRows {
             {"state", state_of(its_export, "open")}, {"access_mode", said(device, "access_mode")},
             {"size", said(its_export, "size")},      {"users", 1U},
             {"openers", opener_of(device)},          {"hostname", host_of(said(device, "session"))},
-            {"trouble", said(its_export, "trouble")}};
+            {"uuid", said(its_export, "uuid")},      {"trouble", said(its_export, "trouble")}};
   }
 
   /// An export that nobody has open. Its access is the one that there might be.
@@ -427,6 +428,7 @@ class ServerRows {
             {"size", said(its_export, "size")},
             {"users", 0U},
             {"openers", ""},
+            {"uuid", said(its_export, "uuid")},
             {"trouble", said(its_export, "trouble")}};
   }
 

@@ -82,6 +82,7 @@ struct ExportStatus {
   std::optional<std::uint64_t> shrunk_to = {};  ///< bytes; none: `size` is there
   std::string displaced = {};  ///< that clients have other storage than its path names; "": no
   std::optional<StorageSpace> space = {};  ///< of a file that clients may write; seen lately
+  wire::Uuid uuid{};                       ///< zeros: not known, as while it waits
 
   bool waits() const { return !trouble.empty(); }
 };

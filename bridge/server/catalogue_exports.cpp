@@ -240,6 +240,7 @@ std::vector<ExportStatus> ExportCatalogue::exports() const {
       all.back().shrunk_to = entry.storage->backend().shrunk_to();
       all.back().displaced = displacement_of(entry);
       all.back().space = entry.space;
+      all.back().uuid = entry.geometry.uuid;
     }
     for (const Waiting& waiting : waiting_) {
       if (waiting.specification.name != name) continue;

@@ -47,6 +47,14 @@ import json, sys
 session, = json.load(sys.stdin)["sessions"]
 path, = session["paths"]
 assert path["state"] == "connected" and path["dst_addr"] == sys.argv[1], session' "$address"
+  ctl list all json >all.json
+  limited /usr/bin/python3 - <<'PY'
+import json
+rows = json.load(open("all.json"))["devices"]
+assert all(row["trouble"] == "" for row in rows), rows
+uuids = {row["direction"]: row["uuid"] for row in rows if row["mapping_path"] == "disk0"}
+assert uuids["import"] == uuids["export"], rows
+PY
   ctl client list sessions csv paths noheaders >paths.of
   says paths.of "^tcp:$address$"
   ctl client list sessions >sessions.txt

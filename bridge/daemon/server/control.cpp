@@ -8,9 +8,12 @@
 #include <iterator>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "bridge/daemon/server/evict.hpp"
+#include "bridge/protocol/uuid.hpp"
 
 namespace rnbd {
 namespace {
@@ -33,6 +36,8 @@ Json status_of_paths(const rtrs::ServerSessionStatus& session,
   }
   return paths;
 }
+
+Json text_or_null(std::string text) { return text.empty() ? Json{} : Json(std::move(text)); }
 
 /// Null: there is none.
 Json limit_of(std::uint64_t limit) { return limit != 0 ? Json(limit) : Json{}; }
@@ -66,6 +71,7 @@ Json status_of_exports(const ExportCatalogue& catalogue) {
                        {"read_only", status.read_only},
                        {"iops_limit", limit_of(status.limits.iops)},
                        {"bandwidth_limit", limit_of(status.limits.bandwidth)},
+                       {"uuid", text_or_null(uuid_text(status.uuid))},
                        {"trouble", trouble_of(status)}});
     if (const auto& space = status.space) {
       exports.back()["space"] = {
