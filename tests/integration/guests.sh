@@ -83,11 +83,17 @@ moves() {
 }
 it "a machine moves while it writes, without an error; then its access is rw" moves
 
+# qemu takes its time on a busy machine.
+target_fails() {
+  wait_end qemu-target $((30 * slow)) || fail "qemu-target still runs"
+  ((status == 1)) || fail "qemu-target left with status $status, not 1"
+}
+
 refused() {
   start_source
   host target --access rw
   machine_at target '' -incoming "unix:$PWD/way"
-  expect_gone qemu-target 1
+  target_fails
   says qemu-target.log 'Operation not permitted; another client has it open for writing: .* with access migration while a machine moves here'
   is_state source running || fail "the source does not run"
   eventually 20 more_written "$(($(written) + 10))"
@@ -98,7 +104,7 @@ refused_by_qemu() {
   start_source
   host target
   machine_at target ',auto-read-only=off' -incoming "unix:$PWD/way"
-  expect_gone qemu-target 1
+  target_fails
   says target.log 'may only read; .* with access migration while a machine moves here'
   is_state source running || fail "the source does not run"
 }
@@ -138,12 +144,17 @@ it "qemu backs up the disk of a running machine as it was when that began" backe
 
 hook() { in_machine /etc/libvirt/hooks/qemu vm1 "$1" "$2" - <domain.xml >hook.txt 2>&1; }
 uses() {
-  in_machine systemctl show -P MainPID rnbd-bridge@vm1.service >main.txt
-  in_machine cat "/proc/$(<main.txt)/cmdline" | tr '\0' ' ' >cmdline.txt
-  says cmdline.txt "--access $1 rnbd.tcp://127.0.0.1:1234/vm1 $"
+  serves "$1"
   in_machine nbdinfo --size 'nbd+unix:///vm1?socket=/run/rnbd/vm1.sock' >size.txt
   says size.txt '^1048576$'
 }
+serves() {
+  in_machine systemctl show -P MainPID rnbd-bridge@vm1.service >main.txt
+  in_machine cat "/proc/$(<main.txt)/cmdline" | tr '\0' ' ' >cmdline.txt
+  says cmdline.txt "--access rw --access $1 rnbd.tcp://127.0.0.1:1234/vm1 $"
+}
+process() { in_machine systemctl show -P MainPID rnbd-bridge@vm1.service; }
+runs_anew() { [[ $(process) != 0 && $(process) != "$1" ]]; }
 
 has_stopped() { [[ $(in_machine systemctl show -P ActiveState "rnbd-bridge@vm1.$1") == inactive ]]; }
 
@@ -153,7 +164,8 @@ hooks() {
   in_files install -m 755 /usr/share/doc/rnbd-bridge/examples/libvirt/qemu /etc/libvirt/hooks/qemu
   put /etc/rnbd-server.conf <<<'[export.vm1]
 storage = "memory:1M"'
-  put /etc/rnbd-bridge/vm1.conf <<<'URI=rnbd+tcp://127.0.0.1:1234/vm1'
+  put /etc/rnbd-bridge/vm1.conf <<<'OPTIONS="--access rw"
+URI=rnbd+tcp://127.0.0.1:1234/vm1'
   in_files systemd-sysusers
   in_files systemctl -q enable rnbd-server.service
   cat >domain.xml <<'XML'
@@ -166,6 +178,20 @@ storage = "memory:1M"'
         <host transport='unix' socket='/run/rnbd/vm1.sock'/>
       </source>
       <target dev='vda' bus='virtio'/>
+    </disk>
+    <disk type='network' device='cdrom'>
+      <source protocol='nbd' name='iso'>
+        <host transport='unix' socket='/run/rnbd/iso.sock'/>
+      </source>
+      <target dev='sda' bus='sata'/>
+      <readonly/>
+    </disk>
+    <disk type='network' device='disk'>
+      <source protocol='nbd' name='data'>
+        <host transport='unix' socket='/run/rnbd/data.sock'/>
+      </source>
+      <target dev='vdb' bus='virtio'/>
+      <shareable/>
     </disk>
   </devices>
 </domain>
@@ -182,16 +208,62 @@ XML
   hook prepare begin
   hook start begin
   uses migration
+
+  # A machine that runs here keeps its bridge.
+  local runs
+  runs=$(process)
+  fails hook migrate begin
+  says hook.txt 'the bridge of the disk vm1 is in use on this host'
+  [[ $(process) == "$runs" ]] || fail "the bridge of a machine that runs was started anew"
+  sed 's#<name>vm1#<name>vm2#' domain.xml >other.xml
+  fails in_machine /etc/libvirt/hooks/qemu vm2 prepare begin - <other.xml
+  in_machine /etc/libvirt/hooks/qemu vm2 release end - <other.xml
+  [[ $(process) == "$runs" ]] || fail "another machine has its bridge"
+
+  # The bridge that systemd starts again does not write beside a machine on another host.
+  in_machine kill -KILL "$runs"
+  eventually 20 runs_anew "$runs"
+  uses rw
   hook stopped end
   hook release end
   hook prepare begin
   uses rw
   hook release end
+
+  # Announced machines that have not come.
+  hook migrate begin
+  serves migration
+  in_machine sed -i 's/.*/-60/' /run/rnbd/vm1.incoming
+  hook prepare begin
+  uses rw
+  hook release end
+  hook migrate begin
+  hook migrate begin
+  hook prepare begin
+  uses migration
+  hook release end
+  in_machine systemctl start rnbd-bridge@vm1.service
+  fails hook migrate begin
+  in_machine systemctl stop rnbd-bridge@vm1.socket rnbd-bridge@vm1.service
+
+  # Of two disks one does not start.
+  sed 's#iso#second#; /<readonly/d' domain.xml >two.xml
+  fails in_machine /etc/libvirt/hooks/qemu vm1 migrate begin - <two.xml >hook.txt 2>&1
+  says hook.txt 'the disk second has no /etc/rnbd-bridge/second.conf on this host'
+  in_machine cp /etc/rnbd-bridge/vm1.conf /etc/rnbd-bridge/worse.conf
+  in_machine sed -i 's#^URI=.*#URI=nonsense#' /etc/rnbd-bridge/worse.conf
+  sed 's#second#worse#' two.xml >wrong.xml
+  fails in_machine /etc/libvirt/hooks/qemu vm1 migrate begin - <wrong.xml >hook.txt 2>&1
+  says hook.txt 'the bridge of the disk worse does not start'
+  eventually 10 has_stopped service
+  eventually 10 has_stopped socket
+  fails in_machine test -e /run/rnbd/vm1.access
+
   in_machine rm /etc/rnbd-bridge/vm1.conf
   fails hook migrate begin
   says hook.txt 'the disk vm1 has no /etc/rnbd-bridge/vm1.conf on this host'
   shut_down_machine
 }
-it "a hook of libvirt gives the bridge access migration for the move, and rw else" hooks
+it "a hook of libvirt gives the bridge access migration for a move that was announced, and rw else" hooks
 
 finish
