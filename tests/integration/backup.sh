@@ -37,6 +37,7 @@ mounted() {
 }
 # Whatever has become of the case.
 unmount_all() {
+  fsfreeze --unfreeze mnt
   umount -l mnt
   losetup -d "$device"
   umount -l fuse
@@ -55,6 +56,14 @@ writes_on() {
   eventually 10 test -e mnt/file20
 }
 
+# The file system is thawed whatever becomes of the copy.
+while_frozen() {
+  local result=0
+  fsfreeze --freeze mnt
+  "$@" || result=$?
+  fsfreeze --unfreeze mnt
+  return "$result"
+}
 snapshot() { cp --reflink=always srv/disk0.img srv/disk0.monday; }
 copied() {
   exports '[export.monday]' "path = \"$PWD/srv/disk0.monday\"" 'read-only = true'
@@ -72,9 +81,7 @@ frozen() {
   mounted
   writes_on
   echo kept >mnt/kept
-  fsfreeze --freeze mnt
-  snapshot
-  fsfreeze --unfreeze mnt
+  while_frozen snapshot
   copied
   stop writer
   unmounted
@@ -107,9 +114,7 @@ cloned() {
   store
   mounted
   writes_on
-  fsfreeze --freeze mnt
-  cp --reflink=always srv/disk0.img srv/disk1.img
-  fsfreeze --unfreeze mnt
+  while_frozen cp --reflink=always srv/disk0.img srv/disk1.img
   exports '[export.disk1]' "path = \"$PWD/srv/disk1.img\""
   reload
   stop writer
