@@ -14,12 +14,12 @@
 namespace rnbd {
 namespace {
 
-/// Migration is over when the other writer has left: what is left excludes others as rw does.
-const char* present_access(const Lease& lease) {
+/// Migration is over when the other writer has left and cannot come back: what is left excludes
+/// others as rw does.
+const char* present_access(const Lease& lease, const ReservationBook& reservations) {
   if (lease.unclaimed()) return "unclaimed";
-  const bool alone =
-      lease.mode() == wire::AccessMode::migration && lease.storage()->writers()->count() < 2;
-  return to_string(alone ? wire::AccessMode::read_write : lease.mode());
+  const bool over = lease.mode() == wire::AccessMode::migration && reservations.is_alone(lease);
+  return to_string(over ? wire::AccessMode::read_write : lease.mode());
 }
 
 }  // namespace
@@ -87,8 +87,8 @@ std::vector<rtrs::SessionItem> BlockServer::items(rtrs::ServerSession& session) 
   std::vector<rtrs::SessionItem> all;
   for (const auto& device : mine.devices().slots()) {
     if (!device) continue;
-    all.push_back({device->name, present_access(device->lease), device->running, device->ended,
-                   mine.oldest_of(*device), device->waiting});
+    all.push_back({device->name, present_access(device->lease, catalogue_.reservations()),
+                   device->running, device->ended, mine.oldest_of(*device), device->waiting});
   }
   return all;
 }

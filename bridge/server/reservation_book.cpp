@@ -409,6 +409,12 @@ std::uint64_t ReservationBook::found_generation(const Lease& lease) const {
   return generation(lease);
 }
 
+bool ReservationBook::is_alone(const Lease& lease) const {
+  const std::lock_guard lock{mutex_};
+  const Storage& storage = *lease.storage();
+  return storage.writers_->count() == 1 && !storage.reservations_->anybody_away();
+}
+
 bool ReservationBook::was_expelled(const Lease& lease) const {
   const std::lock_guard lock{mutex_};
   return lease.writer_ && lease.storage()->reservations_->was_expelled(*lease.writer_);

@@ -95,6 +95,9 @@ class ReservationBook {
   /// DeviceInfoResponse::generation, and the same when the session of the lease came. Never block.
   std::uint64_t generation(const Lease& lease) const;
   std::uint64_t found_generation(const Lease& lease) const;
+  /// True if this lease is the only one that writes to its storage, and no session that is away has
+  /// a reservation with which it may come back. Never blocks.
+  bool is_alone(const Lease& lease) const;
   /// True if the operator has ended the writing of this lease's session, and no other has written
   /// since. Never blocks.
   bool was_expelled(const Lease& lease) const;

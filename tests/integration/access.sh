@@ -94,6 +94,46 @@ PY
 }
 it "migration: the new host may write beside the old one, a third may not; then it is rw" migration
 
+# The source is away, and may come back and write.
+migration_restart() {
+  random_file image 1M
+  mkdir state
+  local server=(start_server --export "disk0=$PWD/image" --control "$PWD/control" --state-directory "$PWD/state")
+  "${server[@]}"
+  nbdkit_name=source attach disk0
+  local source=$uri
+  nbdkit_name=target attach disk0 access=migration
+  spawn source-client /usr/bin/python3 -u -c "$writer" "$source"
+  wait_for_line source-client.out holds
+  spawn target-client /usr/bin/python3 -u -c "$writer" "$uri"
+  wait_for_line target-client.out holds
+  accesses migration rw
+  kill -STOP "${pid[source]}"
+  kill -KILL "${pid[server]}"
+  wait_end server 10
+  server_port=$port "${server[@]}"
+  eventually 20 accesses migration
+  sleep 1
+  accesses migration
+  kill -CONT "${pid[source]}"
+  eventually 20 accesses migration rw
+  stop source-client
+  stop source
+  eventually 20 accesses rw
+}
+writer='import nbd, signal, sys
+h = nbd.NBD()
+h.connect_uri(sys.argv[1])
+h.pwrite(b"x" * 512, 0)
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+print("holds")
+signal.pause()'
+accesses() {
+  [[ $("${ctl_command[@]}" --json "$PWD/control" status | limited /usr/bin/python3 -c 'import json, sys
+print(*sorted(each["access_mode"] for each in json.load(sys.stdin)["devices"]))') == "$*" ]]
+}
+it "... and stays migration after a restart of the server until the old one has come and left" migration_restart
+
 read_only_export() {
   random_file image 1M
   start_server --export "disk0=$PWD/image,ro"
