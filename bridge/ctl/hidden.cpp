@@ -166,27 +166,29 @@ std::optional<HiddenProgram> hidden_at(const std::string& root, const fs::path& 
   const Kind kind = kind_of(arguments);
   if (kind == Kind::other) return std::nullopt;
   const bool is_server = kind == Kind::server;
-  if (is_contained(process))
-    return HiddenProgram{is_server, "", "", false, true, process.filename()};
   const auto its = sockets_of(process, sockets);
-  std::string control = control_in(arguments);
-  // The process is of another user, or has ended. In the usual place its socket may be, unseen.
-  const bool usual = control.empty() || control.starts_with("/run/rnbd");
-  if (!its && (!is_server || usual)) return std::nullopt;
   if (its &&
       std::ranges::any_of(*its, [&](const std::string& path) { return is_one_of(path, known); })) {
     return std::nullopt;
   }
+  // Names of its sockets are names of another place.
+  if (is_contained(process)) {
+    return HiddenProgram{
+        .server = is_server, .text = "", .contained = true, .process = process.filename()};
+  }
+  std::string control = control_in(arguments);
+  // The process is of another user, or has ended. In the usual place its socket may be, unseen.
+  const bool usual = control.empty() || control.starts_with("/run/rnbd");
+  if (!its && (!is_server || usual)) return std::nullopt;
   // One that is just starting has none yet in the usual place.
   const bool is_bridge = kind == Kind::bridge && !control.starts_with("/run/rnbd");
   if (control == "none") control.clear();
   if (control.empty() && is_server && its) control = control_among(*its);
-  return HiddenProgram{is_server,
-                       text_about(root, kind, process.filename(), control, known),
-                       absolute(process, control),
-                       is_bridge,
-                       false,
-                       process.filename()};
+  return HiddenProgram{.server = is_server,
+                       .text = text_about(root, kind, process.filename(), control, known),
+                       .socket = absolute(process, control),
+                       .is_bridge = is_bridge,
+                       .process = process.filename()};
 }
 
 }  // namespace

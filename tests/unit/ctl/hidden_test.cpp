@@ -87,6 +87,13 @@ TEST_CASE("a program in a container is marked, whatever its sockets are called")
   CHECK_FALSE(found[1].contained);
 }
 
+TEST_CASE("a program in a container whose socket is known is not hidden") {
+  const Processes processes;
+  processes.add("21", {"/usr/sbin/rnbd-bridge", "rnbd+tcp://a/b"}, "11");
+  processes.write("/proc/21/status", "Name:\trnbd-bridge\nNSpid:\t21\t1\n");
+  CHECK(processes.found().empty());
+}
+
 TEST_CASE("the socket of a server that is elsewhere is found by its arguments or its descriptors") {
   const auto socket_of = [](const std::vector<std::string>& words, const std::string& inode) {
     const Processes processes;
