@@ -40,7 +40,8 @@ class Limits(Sized):
 class Path(Sized):
     _fields_ = [("size", c.c_size_t), ("address", c.c_char * 256), ("connected", c.c_int),
                 ("in_use", c.c_int), ("requests", c.c_uint64), ("in_flight", c.c_uint),
-                ("latency_ns", c.c_uint64)]
+                ("latency_ns", c.c_uint64), ("silent_ns", c.c_uint64), ("silences", c.c_uint64),
+                ("moved", c.c_uint64)]
 
 
 class Id(c.Structure):

@@ -250,7 +250,8 @@ class Client:
         count = min(library.rtrs_client_paths(self._client, paths, len(paths)), len(paths))
         return [{"address": path.address.decode(), "connected": bool(path.connected),
                  "in_use": bool(path.in_use), "requests": path.requests,
-                 "in_flight": path.in_flight, "latency_ns": path.latency_ns}
+                 "in_flight": path.in_flight, "latency_ns": path.latency_ns,
+                 "silent_ns": path.silent_ns, "silences": path.silences, "moved": path.moved}
                 for path in paths[:count]]
 
     def add_path(self, path):

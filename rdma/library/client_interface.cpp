@@ -56,6 +56,11 @@ void write_out(T from, T* to) {
   std::memcpy(to, &from, size);
 }
 
+std::uint64_t nanoseconds(rtrs::Duration time) {
+  return static_cast<std::uint64_t>(
+      std::chrono::duration_cast<std::chrono::nanoseconds>(time).count());
+}
+
 rtrs_path view_of(const rtrs::PathStatus& status) {
   rtrs_path path{};
   const std::string address = rtrs::to_string(status.address);
@@ -64,8 +69,10 @@ rtrs_path view_of(const rtrs::PathStatus& status) {
   path.in_use = status.in_use ? 1 : 0;
   path.requests = status.requests;
   path.in_flight = status.in_flight;
-  path.latency_ns = static_cast<std::uint64_t>(
-      std::chrono::duration_cast<std::chrono::nanoseconds>(status.latency).count());
+  path.latency_ns = nanoseconds(status.latency);
+  path.silent_ns = nanoseconds(status.silent);
+  path.silences = status.silences;
+  path.moved = status.left;
   return path;
 }
 

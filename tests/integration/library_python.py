@@ -132,6 +132,7 @@ class Calls(unittest.TestCase):
     def test_paths_are_seen_and_changed(self):
         path, = self.client.paths()
         self.assertTrue(path["connected"] and path["in_use"])
+        self.assertEqual((path["silent_ns"], path["silences"], path["moved"]), (0, 0, 0))
         for number, change, address in ((errno.EEXIST, self.client.add_path, path["address"]),
                                         (errno.EBUSY, self.client.remove_path, path["address"]),
                                         (errno.EINVAL, self.client.add_path, "[::1")):
@@ -144,6 +145,26 @@ class Calls(unittest.TestCase):
         with self.assertRaisesRegex(rtrs.RtrsError, "min-latency"):
             self.client.set_policy("any")
         self.assertEqual(self.client.limits, (256, 256 * 1024))
+
+    def test_a_silent_path_is_told(self):
+        cable = Cable(self.server.port)
+        self.client.add_path(f"127.0.0.1:{cable.port}")
+        self.client.set_policy("round-robin")
+
+        def until(holds):
+            deadline = time.monotonic() + 60
+            while not holds(self.client.paths()[1]):
+                self.assertLess(time.monotonic(), deadline)
+                self.assertEqual(self.client.call(b"echo", b"abc", room=4), b"abc")
+
+        until(lambda path: path["connected"] and path["requests"] > 0)
+        cable.mute()
+        until(lambda path: path["silent_ns"] > 0)
+        path = self.client.paths()[1]
+        self.assertGreater(path["silences"], 0)
+        self.assertGreater(path["moved"], 0)
+        cable.mend()
+        until(lambda path: path["connected"] and path["silent_ns"] == 0)
 
     def test_a_session_name_is_taken_only_once(self):
         with rtrs.Client(self.uri, session_name="mine"):

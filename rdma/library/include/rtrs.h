@@ -153,6 +153,9 @@ struct rtrs_path {
   uint64_t requests;
   unsigned in_flight;
   uint64_t latency_ns; /* of the last heartbeat */
+  uint64_t silent_ns;  /* has carried nothing for so long while another one did; 0 = it answers */
+  uint64_t silences;   /* how often that began */
+  uint64_t moved;      /* requests that have left it for another path then */
 };
 
 /* Connects to rtrs+tcp://HOST[:PORT][,HOST[:PORT]...][/SESSION-NAME] over TCP, to rtrs://... over
