@@ -11,13 +11,6 @@ void ClientDriver::check_overdue() const {
   const Instant awake =
       std::max(world_.awake_since(setup_.node), world_.awake_since(setup_.server));
   const Instant since = world_.now() - setup_.client.no_path_timeout;
-  // A request that storage holds for so long may have been lost with many paths meanwhile.
-  const StorageKnobs& storage = setup_.knobs.storage;
-  if (storage.stall > 0 && storage.stall_max >= setup_.client.no_path_timeout) return;
-  // Where a message takes longer than a heartbeat's interval, the replies that prove life come
-  // behind the next one.
-  const NetworkKnobs& network = setup_.knobs.network;
-  if (network.rate > 0 && network.rate <= 4 * setup_.knobs.max_io_size) return;
   for (unsigned i = 0; i < session_.path_count(); ++i) {
     if (is_in_the_way(i)) return;
   }

@@ -281,7 +281,10 @@ void draw_rates(Knobs& knobs, Rng& rng) {
   const std::uint64_t each_second = rng.pick({2ULL, 4ULL, 40ULL});  // whole messages
   // Elsewhere nobody sees bytes move, and networks are fast.
   knobs.network.rate = knobs.max_io_size * (knobs.network.stream ? each_second : 40);
-  for (ClientKnobs& client : knobs.clients) client.concurrency = std::min(client.concurrency, 2U);
+  for (ClientKnobs& client : knobs.clients) {
+    client.concurrency = std::min(client.concurrency, 2U);
+    if (rng.chance(500)) client.no_path_timeout = 20ms;  // less than a message takes
+  }
 }
 
 /// Requests that a server holds for longer than requests may wait for a path.

@@ -240,6 +240,7 @@ class ClientLane final {
   void move_on();
   void move_from(unsigned path);
   bool is_held(const LaneSlot& slot) const;
+  bool is_stuck(const LaneSlot& slot) const;
   bool overdue(const LaneSlot& slot, Instant limit) const;
   Request* overdue_waiting(Instant limit) const;
   void withdraw(const Request& request);

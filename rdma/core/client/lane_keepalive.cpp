@@ -18,6 +18,9 @@ constexpr Duration kBackSoon = std::chrono::seconds{2};
 bool ClientLane::probe(unsigned path, unsigned misses_max, Instant now) {
   Connection& connection = connections_[path];
   if (!attached(path) || !connection.link_.exactly_once) return true;
+  // Bytes that move are seen by nobody else where there is no race.
+  note_answer(path, now);
+  look_at(connection, now);
   // A witness owes the answer to its question.
   const bool owes = in_flight(path) > 0 || !connection.race_.is_calm();
   const std::uint64_t signs = connection.received_ + connection.moves_;
@@ -82,18 +85,25 @@ bool ClientLane::is_held(const LaneSlot& slot) const {
   return false;
 }
 
-bool ClientLane::overdue(const LaneSlot& slot, Instant limit) const {
-  if (order_.peer() != Peer::own || slot.request == nullptr) return false;
-  if (slot.is_stranded()) return slot.wait.since() <= limit - kBackSoon && !is_held(slot);
-  // A path that is lost before it falls silent, again and again, is none either.
-  const bool no_use = connections_[slot.path].mute() || slot.wait.in_vain();
-  return slot.wait.since() <= limit && no_use;
+/// No connection carries its request. One that is lost before it falls silent, again and again, is
+/// none either.
+bool ClientLane::is_stuck(const LaneSlot& slot) const {
+  if (slot.is_stranded()) return !is_held(slot);
+  return connections_[slot.path].mute() || slot.wait.in_vain();
 }
 
-/// The first of those that are.
+bool ClientLane::overdue(const LaneSlot& slot, Instant limit) const {
+  if (order_.peer() != Peer::own || slot.request == nullptr) return false;
+  if (slot.is_stranded()) limit -= kBackSoon;
+  return slot.wait.since() <= limit && is_stuck(slot);
+}
+
+/// The first of those that are. A permit whose request is carried will be free for them.
 Request* ClientLane::overdue_waiting(Instant limit) const {
   if (!attached()) limit -= kBackSoon;
   if (order_.peer() != Peer::own || !slots_.all_wait()) return nullptr;
+  const auto is_carried = [this](const LaneSlot& slot) { return !is_stuck(slot); };
+  if (std::ranges::any_of(slots_, is_carried)) return nullptr;
   return waiting_.find([&](const Request& request) {
     return request.waits_since <= limit && waits_for_permit(request);
   });

@@ -196,6 +196,27 @@ TEST_CASE("only what waits for permits waits for a path with those that hold the
   bench.lane.shut_down(EIO);
 }
 
+TEST_CASE("what waits for a permit waits on while the requests that have it are carried") {
+  static constexpr Instant kStart{std::chrono::seconds{100}};
+  static constexpr Instant kLate = kStart + std::chrono::hours{1};
+  Bench bench;
+  bench.attach(0);
+  TestRequest requests[3];
+  for (TestRequest& request : requests) bench.lane.submit(request);
+  for (int i = 0; i < 3; ++i) CHECK(bench.lane.probe(0, 4, kStart));
+  REQUIRE(bench.lane.overdue(kLate));
+  bench.lane.detach(0, kStart);
+  bench.attach(0);
+  for (int i = 0; i < 10; ++i) {  // a message may take long, and its bytes move
+    bench.queue_pairs[0].bytes_carried += 1024;
+    CHECK(bench.lane.probe(0, 4, kStart));
+    CHECK_FALSE(bench.lane.overdue(kLate));
+  }
+  for (int i = 0; i < 2; ++i) CHECK(bench.lane.probe(0, 4, kStart));
+  CHECK(bench.lane.overdue(kLate));
+  bench.lane.shut_down(EIO);
+}
+
 TEST_CASE("a wait for a path is none as long as this process stands still") {
   static constexpr Instant kStart{std::chrono::seconds{100}};
   constexpr Duration kPause = std::chrono::minutes{1};
