@@ -2,17 +2,24 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Writes blocks that carry a sequence number, and finds out whether one is lost.
 
-  stamps.py write URI WRITER [BLOCK_BYTES]
-      until the file `enough` exists; the file `acked.WRITER` always has the number of writes that
-      were answered. Every block is read back now and then, and all of them in the end, into
-      `blocks.WRITER`. Prints the number of writes and the longest one in seconds; those that took
-      longer than STALL are in `stalls.WRITER`. Every write is durable when it is answered.
+  stamps.py write URI WRITER [BLOCK_BYTES [PAUSE]]
+      until the file `enough` exists, with PAUSE seconds between two writes; the file `acked.WRITER`
+      always has the number of writes that were answered. Every block is read back now and then, and
+      all of them in the end, into `blocks.WRITER`. Prints the number of writes and the longest one
+      in seconds; those that took longer than STALL are in `stalls.WRITER`, and how many took how
+      many milliseconds in `times.WRITER`. Every write is durable when it is answered.
   stamps.py check IMAGE
-      compares an image with all that was noted in `blocks.*`.
+      compares an image with all that was noted in `blocks.*`, and says how many blocks are not as
+      the last answered write has left them.
+  stamps.py cuts CUTS
+      prints how long writes have waited, and the longest one of each cut. The file CUTS has a line
+      BEGIN for each, in seconds since the epoch.
   stamps.py stalls OUTAGES SECONDS
       no write of `stalls.*` took SECONDS longer than the outages during it. The file OUTAGES has a line
       BEGIN END for each, in seconds since the epoch.
 """
+import bisect
+import collections
 import glob
 import json
 import mmap
@@ -38,7 +45,7 @@ def compare(data, expected, what):
     sys.exit(f"{what}: has {got[0]:#x} number {got[1]}, not {want[0]:#x} number {want[1]}")
 
 
-def write(uri, writer, size):
+def write(uri, writer, size, pause):
     import nbd  # pylint: disable=import-outside-toplevel
     handle = nbd.NBD()
     handle.connect_uri(uri)
@@ -47,6 +54,7 @@ def write(uri, writer, size):
     sequence = 0
     longest = 0.0
     stalls = []
+    times = collections.Counter()  # milliseconds
     dice = random.Random(writer)
 
     def check(place):
@@ -66,35 +74,49 @@ def write(uri, writer, size):
                           nbd.CMD_FLAG_FUA)
             took = time.monotonic() - began
             longest = max(longest, took)
+            times[round(took * 1000)] += 1
             if took > STALL:
                 stalls.append((time.time(), took))
             newest[place] = sequence
             acked[:] = struct.pack("<Q", sequence)
             if dice.randrange(4) == 0:
                 check(dice.randrange(BLOCKS))
+            if pause > 0:
+                time.sleep(pause)
     for place in range(BLOCKS):
         check(place)
     with open(f"blocks.{writer}", "w", encoding="ascii") as file:
         json.dump({"writer": writer, "size": size, "newest": newest}, file)
     with open(f"stalls.{writer}", "w", encoding="ascii") as file:
         json.dump(stalls, file)
+    with open(f"times.{writer}", "w", encoding="ascii") as file:
+        json.dump(times, file)
     print(sequence, f"{longest:.3f}")
 
 
 def check_image(path):
     noted = glob.glob("blocks.*")
     assert noted, "nothing was written"
+    wrong = []
     with open(path, "rb") as image:
-        for name in noted:
-            with open(name, encoding="ascii") as file:
-                note = json.load(file)
+        for note in map(load, noted):
             size = note["size"]
             for place, sequence in enumerate(note["newest"]):
                 if sequence == 0:
                     continue
                 image.seek((note["writer"] * BLOCKS + place) * size)
-                compare(image.read(size), block(note["writer"], place, sequence, size),
-                        f"block {place} of the image")
+                data = image.read(size)
+                if data != block(note["writer"], place, sequence, size):
+                    has = struct.unpack_from("<QQ", data)[1]
+                    wrong.append(f"block {place} of writer {note['writer']} has {has}, not {sequence}")
+    print(f"{len(wrong)} blocks are not as the last answered write has left them")
+    if wrong:
+        sys.exit("; ".join(wrong[:10]))
+
+
+def load(name):
+    with open(name, encoding="ascii") as file:
+        return json.load(file)
 
 
 def check_stalls(path, more):
@@ -104,9 +126,7 @@ def check_stalls(path, more):
     assert noted, "nothing was written"
     worst = 0.0
     for name in noted:
-        with open(name, encoding="ascii") as file:
-            stalls = json.load(file)
-        for ended, took in stalls:
+        for ended, took in load(name):
             during = [end - begin for begin, end in outages if begin < ended and end > ended - took]
             worst = max(worst, took - sum(during))
             if took > sum(during) + more:
@@ -115,8 +135,44 @@ def check_stalls(path, more):
     print(f"no write took more than {worst:.2f} s longer than the outage during it")
 
 
+def shares(counts):
+    """Of seconds, each with how often it was: text."""
+    total = sum(counts.values())
+    text = []
+    for name, share in (("p50", 0.5), ("p99", 0.99), ("p99.9", 0.999)):
+        rest = share * total
+        for seconds in sorted(counts):
+            rest -= counts[seconds]
+            if rest <= 0:
+                break
+        text.append(f"{name} {seconds:.3f}")
+    return f"{', '.join(text)}, longest {max(counts):.3f} s"
+
+
+def report_cuts(path):
+    with open(path, encoding="ascii") as file:
+        cuts = [float(line) for line in file]
+    times = collections.Counter()
+    for noted in map(load, glob.glob("times.*")):
+        for milliseconds, count in noted.items():
+            times[int(milliseconds) / 1000] += count
+    print(f"{sum(times.values())} writes: {shares(times)}")
+    longest = [0.0] * len(cuts)
+    for noted in map(load, glob.glob("stalls.*")):
+        for ended, took in noted:
+            cut = bisect.bisect(cuts, ended) - 1
+            if cut >= 0:
+                longest[cut] = max(longest[cut], took)
+    if cuts:
+        print(f"{len(cuts)} cuts, the longest write of each: {shares(collections.Counter(longest))}")
+        print(f"in {longest.count(0.0)} of them none took more than {STALL} s")
+
+
 if sys.argv[1] == "write":
-    write(sys.argv[2], int(sys.argv[3]), int(sys.argv[4]) if len(sys.argv) > 4 else 4096)
+    write(sys.argv[2], int(sys.argv[3]), int(sys.argv[4]) if len(sys.argv) > 4 else 4096,
+          float(sys.argv[5]) if len(sys.argv) > 5 else 0)
+elif sys.argv[1] == "cuts":
+    report_cuts(sys.argv[2])
 elif sys.argv[1] == "stalls":
     check_stalls(sys.argv[2], float(sys.argv[3]))
 else:

@@ -1,0 +1,166 @@
+#!/bin/bash
+# Of two cables one is cut after the other, under verified writes: how long writes wait, and whether one is
+# undone. FULL=1: 1,000 cuts, 1,000 more with a round trip of 100 ms, and ten hours without a cut beside 30 busy
+# loops, in which no request may leave its path. CUTS, LONG_CUTS and BUSY are other numbers of cuts and
+# seconds; LOAD busy loops run beside the cuts, too.
+# SPDX-License-Identifier: BSD-3-Clause
+face=bridge
+export RNBD_FACE=$face
+source "${BASH_SOURCE[0]%/*}/lib.sh"
+source "${BASH_SOURCE[0]%/*}/two_hosts.sh"
+
+here=$(realpath "${BASH_SOURCE[0]%/*}")
+writers=4
+# Seconds that a write may take when one of its paths is cut.
+moved=1
+# Of a cut, in turn: silence that nobody dies of, and now and then one that ends the path.
+down=(0.5 0.5 0.8)
+# From one cut to the next. A path that falls silent three times within 10 s is not used for a while.
+apart=1.3
+if ((${CUTS:-10} + ${LONG_CUTS:-0} > 20)) || [[ -n ${FULL:-} ]]; then
+  down=(0.5 0.8 0.5 0.8 0.5 0.8 0.5 0.8 0.5 4) apart=2.7
+fi
+ways=(to-server to-client both)
+
+# ---- Cables ---------------------------------------------------------------------------------------------
+
+# long_cables SECONDS: instead of the two of two_hosts, each so long one way.
+long_cables() {
+  local i ready_read ready_write
+  [[ -c /dev/net/tun ]] || skip "no /dev/net/tun here"
+  for i in 0 1; do
+    ip -n "$near" link del "cable$i"
+    mkfifo "wire$i.fifo"
+    pipe ready_read ready_write
+    spawn "wire$i" "$here/wire.py" "$near" "$far" "cable$i" "$1" "wire$i.fifo" "$ready_write"
+    exec {ready_write}>&-
+    await_line "$ready_read" 20 || skip "no TAP devices here: $(<"wire$i.log")"
+    exec {ready_read}<&-
+    ip -n "$near" addr add "10.99.$i.2/24" dev "cable$i"
+    ip -n "$far" addr add "10.99.$i.1/24" dev "cable$i"
+    ip -n "$near" link set "cable$i" up
+    ip -n "$far" link set "cable$i" up
+  done
+}
+
+# cut CABLE WAY, mend CABLE: nobody is told.
+cut() {
+  if [[ -p wire$1.fifo ]]; then
+    echo "lose $2" >"wire$1.fifo"
+    return
+  fi
+  [[ $2 == to-client ]] || send_to "$near" "$1" 1 02:00:00:00:00:01
+  [[ $2 == to-server ]] || send_to "$far" "$1" 2 02:00:00:00:00:01
+}
+mend() {
+  if [[ -p wire$1.fifo ]]; then
+    echo carry >"wire$1.fifo"
+    return
+  fi
+  send_to "$near" "$1" 1 "$(address_of "$far" "$1")"
+  send_to "$far" "$1" 2 "$(address_of "$near" "$1")"
+}
+address_of() { ip netns exec "$1" cat "/sys/class/net/cable$2/address"; }
+send_to() { ip -n "$1" neigh replace "10.99.$2.$3" dev "cable$2" lladdr "$4" nud permanent; }
+
+# ---- Programs -------------------------------------------------------------------------------------------
+
+# serve_over_cables [SECONDS]: a disk over two cables, so long if said, and writers.
+serve_over_cables() {
+  local i
+  requires_python nbd
+  two_hosts
+  [[ -z ${1:-} ]] || long_cables "$1"
+  truncate -s 16M image
+  start_server --listen tcp:0.0.0.0:1234 --export "disk0=$PWD/image"
+  start_bridge rnbd+tcp://10.99.0.1/disk0 --path 10.99.1.1 --policy round-robin --connect now \
+    --control "$PWD/control"
+  for ((i = 0; i < writers; i++)); do
+    spawn "writer$i" /usr/bin/python3 -B "$here/stamps.py" write "$uri" "$i" 4096 0.002
+  done
+  eventually 20 test -e acked.$((writers - 1))
+  eventually 20 can_be_cut 0
+}
+# busy_loops COUNT
+busy_loops() {
+  local i
+  for ((i = 0; i < $1; i++)); do spawn "loop$i" bash -c 'trap "exit 0" TERM; while :; do :; done'; done
+}
+# end_writers: without an error, and what they have written is there.
+end_writers() {
+  local i
+  touch enough
+  for ((i = 0; i < writers; i++)); do
+    wait_end "writer$i" $((60 * slow)) || fail "writer$i still waits"
+    cat "writer$i.log"
+    ((status == 0)) || fail "writer$i ended with status $status"
+  done
+  "$here/stamps.py" check image
+  "$here/stamps.py" cuts cuts | tee report
+}
+# can_be_cut CABLE: both paths answer. The one to cut is in $cable: this one, if it takes requests.
+can_be_cut() {
+  "${ctl_command[@]}" "$PWD/control" --json status >status.json 2>/dev/null || return 1
+  cable=$(/usr/bin/python3 -c '
+import json, sys
+paths = json.load(open("status.json"))["paths"]
+if any(path["state"] != "connected" or path.get("suspect") for path in paths):
+    sys.exit(1)
+used = [i for i, path in enumerate(paths) if path["in_use"]]
+cable = int(sys.argv[1])
+print(cable if cable in used else used[0])' "$1")
+}
+# sum METRIC: of both paths.
+sum() {
+  "${ctl_command[@]}" "$PWD/control" metrics | awk -v name="rnbd_$1{" 'index($0, name) == 1 { n += $2 } END { print n + 0 }'
+}
+told() { echo "$(sum path_silences_total) silences, $(sum requests_moved_total) requests moved, $(sum path_losses_total) paths lost"; }
+
+# ---- Cases ----------------------------------------------------------------------------------------------
+
+# cables_are_cut COUNT [SECONDS]: cables are so long.
+cables_are_cut() {
+  local near far cable i longest
+  serve_over_cables "${2:-}"
+  busy_loops "${LOAD:-0}"
+  for ((i = 0; i < $1; i++)); do
+    eventually 60 can_be_cut $((i % 2))
+    echo "$EPOCHREALTIME" >>cuts
+    cut "$cable" "${ways[i / 2 % 3]}"
+    sleep "${down[i % ${#down[@]}]}"
+    mend "$cable"
+    sleep "$(awk -v a="$apart" -v b="${down[i % ${#down[@]}]}" 'BEGIN { print(a > b ? a - b : 0) }')"
+  done
+  eventually 60 can_be_cut 0
+  end_writers
+  told
+  longest=$(sed -n 's/.* cuts, .*p99\.9 \([0-9.]*\).*/\1/p' report)
+  awk -v a="${longest:-99}" -v b="$moved" -v slow="$slow" 'BEGIN { exit !(a <= b * slow) }' ||
+    fail "a write took $longest s, and one cable always worked"
+}
+cuts=${CUTS:-10} long_cuts=${LONG_CUTS:-0} busy=${BUSY:-0}
+[[ -z ${FULL:-} ]] || cuts=${CUTS:-1000} long_cuts=${LONG_CUTS:-1000} busy=${BUSY:-36000}
+if ((cuts > 0)); then
+  it "one of two cables is cut $cuts times: no write takes more than $moved s, none is undone" \
+    cables_are_cut "$cuts"
+fi
+if ((long_cuts > 0)); then
+  it "... and $long_cuts times with a round trip of 100 ms" cables_are_cut "$long_cuts" 0.05
+fi
+
+# nothing_is_cut SECONDS
+nothing_is_cut() {
+  local near far cable
+  serve_over_cables
+  busy_loops 30
+  sleep "$1"
+  : >cuts
+  end_writers
+  told | tee moves
+  grep -qx '0 silences, 0 requests moved, 0 paths lost' moves || fail "nothing was cut"
+}
+if ((busy > 0)); then
+  it "beside 30 busy loops for $busy s, without a cut: no path is found silent, none is lost" nothing_is_cut "$busy"
+fi
+
+finish
