@@ -11,8 +11,10 @@
 namespace rtrs {
 
 /// A path that passes only small messages may come and go all the time, and a large request would
-/// wait for ever. So its time runs while it is lost with one path after the other. It ends when a
-/// keepalive reply comes behind it: then the server has it, and may take as long as it needs.
+/// wait for ever. So its time runs while it is lost with one path after the other. It ends when
+/// answers come to questions that went behind it, at three heartbeat intervals: then the server has
+/// it, and may take as long as it needs. Its own answer, which may be too large for the path, is
+/// behind them if storage is not slower than that.
 ///
 /// Threads: the holder of the lane; pure, the time is an argument.
 /// Source:  docs/decisions, 30.
@@ -25,7 +27,12 @@ class DeliveryWait {
     since_ = since;
     arrivals_ = losses_ = 0;
   }
-  void on_sent() { arrived_ = false; }
+  /// The request goes over a connection, behind so many questions.
+  void on_sent(std::uint64_t asked) {
+    behind_ = asked;
+    answers_ = 0;
+    arrived_ = false;
+  }
   /// The request's connection is mute.
   void on_mute(Instant now) { since_ = std::min(since_, now); }
   /// The request's path is lost.
@@ -33,13 +40,19 @@ class DeliveryWait {
     if (!active()) since_ = now;
     if (losses_ < kLives) ++losses_;
   }
-  /// Keepalive replies have come behind it. The answer may be too large for the path, as often as
-  /// slow storage gives it: then the replies of one more path prove nothing.
-  void on_arrived() {
+  /// At each interval: so many questions are answered on its connection. True: it waits no longer.
+  ///
+  /// The answer may be too large for the path, as often as slow storage gives it: then what comes
+  /// over one more path proves nothing.
+  bool on_answered(std::uint64_t answered) {
+    if (!active() || answered <= behind_) return false;
+    behind_ = answered;
+    if (answers_ < kEnough && ++answers_ < kEnough) return false;
     if (!std::exchange(arrived_, true) && arrivals_ <= kLives) ++arrivals_;
-    if (arrivals_ > kLives) return;
+    if (arrivals_ > kLives) return false;
     losses_ = 0;
     since_ = kNever;
+    return true;
   }
   /// The process stood still, and could not hear anything.
   void put_off(Duration pause) {
@@ -52,9 +65,12 @@ class DeliveryWait {
   bool in_vain() const { return losses_ == kLives; }
 
  private:
-  static constexpr std::uint8_t kLives = 8;  ///< of paths
+  static constexpr std::uint8_t kLives = 8;   ///< of paths
+  static constexpr std::uint8_t kEnough = 3;  ///< intervals with an answer
 
   Instant since_ = kNever;
+  std::uint64_t behind_ = 0;   ///< questions on its connection whose answers say nothing more
+  std::uint8_t answers_ = 0;   ///< intervals with an answer to a later one
   std::uint8_t arrivals_ = 0;  ///< paths over which it has certainly reached the server
   std::uint8_t losses_ = 0;    ///< paths that it was lost with since it waits
   bool arrived_ = false;       ///< over this path, too

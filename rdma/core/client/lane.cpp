@@ -154,7 +154,7 @@ Complaint ClientLane::Connection::on_write_with_immediate(std::uint32_t immediat
     case wire::ImmediateType::io_request:
       return "a request from a server";
     case wire::ImmediateType::heartbeat_ack:
-      on_reply();
+      if (!race_.is_calm()) answer_came_ = true;
       return nullptr;
     default:
       return nullptr;  // heartbeats are the path's business; unknown kinds are ignored

@@ -8,7 +8,6 @@
 #include <optional>
 #include <span>
 
-#include "rdma/core/client/keepalive_watch.hpp"
 #include "rdma/core/client/lane_order.hpp"
 #include "rdma/core/client/lane_slots.hpp"
 #include "rdma/core/client/operation.hpp"
@@ -64,13 +63,12 @@ class ClientLane final {
     std::uint64_t left() const { return left_; }  ///< those that have left it while it was silent
     /// Some request was answered since the path was attached last.
     bool answered() const { return answered_; }
-    /// Heartbeat intervals without an arrival, while answers were due and a keepalive reply was
-    /// asked for.
-    unsigned silence() const { return watch_.silence(); }
-    /// Silent for at least an interval after a keepalive reply was asked for.
-    bool mute() const { return watch_.mute(); }
-    /// The answer to a question of the race has come, and its time is not noted yet.
-    bool has_answered() const { return race_answered_; }
+    /// Heartbeat intervals without a sign of life, while answers were due.
+    unsigned silence() const { return race_.silence(); }
+    /// Silent for at least an interval after it was asked.
+    bool mute() const { return silence() > 1; }
+    /// The answer to a question has come, and its time is not noted yet.
+    bool has_answered() const { return answer_came_; }
 
     [[nodiscard]] Complaint on_write_with_immediate(std::uint32_t immediate,
                                                     std::uint32_t bytes) override;
@@ -81,10 +79,7 @@ class ClientLane final {
     friend class ClientLane;
 
     void on_arrival();
-    void ask();  ///< for a keepalive reply
-    void ask_in_race(Instant now);
-    void send_question();
-    void on_reply();
+    void ask(Instant now);  ///< for an answer that needs no storage
     std::uint32_t receive_bytes() const { return link_.new_rkey ? sizeof(wire::RkeyMessage) : 0; }
 
     ClientLane* lane_ = nullptr;
@@ -92,14 +87,10 @@ class ClientLane final {
     Link link_;  ///< while it is attached
     bool answered_ = false;
     std::uint64_t received_ = 0;
-    std::uint64_t moves_ = 0;  ///< looks that found bytes on their way
     std::uint64_t sent_ = 0;
     std::uint64_t left_ = 0;
-    KeepaliveWatch watch_;
     Race race_;
-    unsigned questions_ = 0;  ///< without an answer; answers come in order
-    unsigned race_turn_ = 0;  ///< which of these is the race's; 0 = none
-    bool race_answered_ = false;
+    bool answer_came_ = false;
   };
 
   /// Slots [first_slot, first_slot + slot_count) of the session belong to this lane.
@@ -128,11 +119,11 @@ class ClientLane final {
   void renew();
   /// Looks whether this lane's connection on a path lives; to be called at each heartbeat interval.
   /// False: it is dead, even if the path's other connections live. An answer was due, and nothing
-  /// came for too long, although a keepalive reply was asked for. Servers send that reply however
-  /// slow their storage is; those without the extension are not asked.
+  /// came for too long, although it was asked. Servers answer that question however slow their
+  /// storage is; those without the extension are not asked.
   bool probe(unsigned path, unsigned misses_max, Instant now = Instant::max());
   /// True: some request has waited since `limit` for a connection that carries it. No connection
-  /// that it was sent over has given a keepalive reply after it. If a path passes only small
+  /// that it was sent over has answered questions behind it. If a path passes only small
   /// messages, it may come and go all the time, and a large request would wait for ever. Requests
   /// that a live server holds do not count. Without kFeatureExactlyOnce this is always false.
   bool overdue(Instant limit) const;

@@ -21,48 +21,25 @@ bool ClientLane::probe(unsigned path, unsigned misses_max, Instant now) {
   // Bytes that move are seen by nobody else where there is no race.
   note_answer(path, now);
   look_at(connection, now);
-  // A witness owes the answer to its question.
-  const bool owes = in_flight(path) > 0 || !connection.race_.is_calm();
-  const std::uint64_t signs = connection.received_ + connection.moves_;
-  const auto verdict = connection.watch_.on_interval(signs, owes, misses_max);
-  // Answers prove nothing: their requests may have come before one that did not pass.
-  if (connection.watch_.proves_life()) {
-    slots_.on_arrived(path);
+  Race& race = connection.race_;
+  if (!race.on_interval(misses_max)) return false;
+  // Answers to requests prove nothing: those may have come before one that did not pass.
+  if (slots_.on_answered(path, race.answered())) {
     waiting_.on_arrived();  // no permit is with a request that waits for a path
   }
-  switch (verdict) {
-    case KeepaliveWatch::Verdict::lives:
-      if (!connection.watch_.asked() && slots_.any_waits_on(path)) connection.ask();
-      return true;
-    case KeepaliveWatch::Verdict::ask:
-      connection.ask();
-      return true;
-    case KeepaliveWatch::Verdict::mute:
-      slots_.on_mute(path, now);
-      if (!slots_.all_wait()) return true;
+  if (connection.mute()) {
+    slots_.on_mute(path, now);
+    if (slots_.all_wait()) {
       waiting_.on_mute(now, [this](const Request& request) { return waits_for_permit(request); });
-      return true;
-    case KeepaliveWatch::Verdict::dead:
-      return false;
+    }
   }
+  if (race.is_calm() && (race.silence() > 0 || slots_.any_waits_on(path))) connection.ask(now);
   return true;
 }
 
-void ClientLane::Connection::ask() {
-  watch_.on_asked();
-  send_question();
-}
-
-void ClientLane::Connection::send_question() {
-  ++questions_;
+void ClientLane::Connection::ask(Instant now) {
+  race_.on_asked(now);
   link_.queue_pair->write_with_immediate({}, {}, {}, wire::kHeartbeat);
-}
-
-/// Answers come in the order of the questions.
-void ClientLane::Connection::on_reply() {
-  if (questions_ > 0) --questions_;
-  if (race_turn_ == 0 || --race_turn_ > 0) return watch_.on_reply();
-  race_answered_ = true;
 }
 
 /// Nothing else keeps it from being sent.

@@ -100,8 +100,7 @@ void ClientLane::transmit(std::uint16_t index) {
              link.queue_depth);
   const Ticket ticket = queue_pair.write_with_immediate(target, data, trailer.bytes(), immediate);
   if (request != nullptr) request->ticket = ticket;
-  slot.wait.on_sent();
-  if (slot.wait.active()) connection.watch_.expect();
+  slot.wait.on_sent(connection.race_.asked());
   ++connection.sent_;
   choice_.sent(path);
 }
@@ -111,10 +110,8 @@ void ClientLane::attach(unsigned path, const Link& link) {
   RTRS_ENSURE(!attached(path));
   Connection& connection = connections_[path];
   connection.link_ = link;
-  connection.watch_.restart();
   connection.race_.restart(connection.received_);
-  connection.questions_ = connection.race_turn_ = 0;
-  connection.race_answered_ = connection.answered_ = false;
+  connection.answer_came_ = connection.answered_ = false;
   choice_.attach(path, link.accessible);
   order_.set_peer(link.exactly_once ? Peer::own : Peer::kernel);
   const bool smaller = max_io_size_ == 0 || link.max_io_size < max_io_size_;

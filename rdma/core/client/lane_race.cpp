@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "rdma/core/client/lane.hpp"
-#include "rdma/wire/immediate.hpp"
 
 namespace rtrs {
 namespace {
@@ -39,15 +38,9 @@ bool ClientLane::may_race() const {
              connections_, [](const Connection& connection) { return connection.link_.races; }) > 1;
 }
 
-void ClientLane::Connection::ask_in_race(Instant now) {
-  race_.on_asked(now);
-  send_question();
-  race_turn_ = questions_;
-}
-
 void ClientLane::note_answer(unsigned path, Instant now) {
   Connection& connection = connections_[path];
-  if (std::exchange(connection.race_answered_, false)) connection.race_.on_answered(now);
+  if (std::exchange(connection.answer_came_, false)) connection.race_.on_answered(now);
 }
 
 Raced ClientLane::race(Instant now) {
@@ -74,7 +67,7 @@ void ClientLane::look_at(Connection& connection, Instant now) {
   const bool owes = in_flight(connection.path_) > 0;
   if (!connection.race_.look(now, connection.received_, owes)) return;
   const std::uint64_t bytes = connection.link_.queue_pair->carried();
-  if (connection.race_.on_carried(now, bytes)) ++connection.moves_;
+  connection.race_.on_carried(now, bytes);
 }
 
 /// Another connection could testify against this one.
@@ -91,7 +84,7 @@ void ClientLane::ask_witnesses(Instant now) {
     if (!connection.link_.races || !connection.race_.quiet(now, connection.received_)) continue;
     if (!has_witness(connection.path_)) continue;  // its answer would be of no use
     quiet |= 1U << connection.path_;
-    if (connection.race_.is_calm()) connection.ask_in_race(now);
+    if (connection.race_.is_calm()) connection.ask(now);
   }
   for (Connection& witness : connections_) {
     if (quiet == 0 || !has(open(), witness.path_) || !witness.link_.races) continue;
@@ -99,7 +92,7 @@ void ClientLane::ask_witnesses(Instant now) {
       return &other != &witness && has(quiet, other.path_) &&
              !witness.race_.has_answered_since(other.race_);
     });
-    if (wanted && witness.race_.is_calm()) witness.ask_in_race(now);
+    if (wanted && witness.race_.is_calm()) witness.ask(now);
   }
 }
 

@@ -76,10 +76,12 @@ void LaneSlots::on_mute(unsigned path, Instant now) {
   }
 }
 
-void LaneSlots::on_arrived(unsigned path) {
+bool LaneSlots::on_answered(unsigned path, std::uint64_t answered) {
+  bool any = false;
   for (LaneSlot& slot : slots_) {
-    if (slot.is_on(path) && slot.wait.active()) slot.wait.on_arrived();
+    if (slot.is_on(path) && slot.wait.on_answered(answered)) any = true;
   }
+  return any;
 }
 
 void LaneSlots::put_off_waits(Duration pause) {

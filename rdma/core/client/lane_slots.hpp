@@ -125,7 +125,8 @@ class LaneSlots {
   /// All permits are with requests that wait.
   bool all_wait() const;
   void on_mute(unsigned path, Instant now);
-  void on_arrived(unsigned path);
+  /// So many questions are answered there. True: some request waits no longer.
+  bool on_answered(unsigned path, std::uint64_t answered);
   void put_off_waits(Duration pause);
 
  private:

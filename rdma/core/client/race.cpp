@@ -38,8 +38,11 @@ void Race::step(RaceEvent event) {
 
 bool Race::look(Instant now, std::uint64_t received, bool owes) {
   const bool heard = std::exchange(seen_, received) != received;
-  if (heard) step(RaceEvent::arrival);
-  if (heard) carried_.reset();
+  if (heard) {
+    step(RaceEvent::arrival);
+    carried_.reset();
+    lives_ = true;
+  }
   const bool due = owes || !is_calm();
   const bool begins = due && !owed_;
   owed_ = due;
@@ -47,17 +50,28 @@ bool Race::look(Instant now, std::uint64_t received, bool owes) {
   return due && !heard;
 }
 
-bool Race::on_carried(Instant now, std::uint64_t bytes) {
+void Race::on_carried(Instant now, std::uint64_t bytes) {
   if (!carried_) carried_ = bytes;
-  if (bytes < *carried_ + kMoves) return false;
+  if (bytes < *carried_ + kMoves) return;
   carried_ = bytes;
   step(RaceEvent::arrival);
   heard_at_ = now;
+  lives_ = true;
+}
+
+bool Race::on_interval(unsigned misses_max) {
+  if (std::exchange(lives_, false) || !owed_) {
+    missed_ = 0;
+    return true;
+  }
+  if (missed_ > misses_max) return false;
+  ++missed_;
   return true;
 }
 
 void Race::on_asked(Instant now) {
   step(RaceEvent::asks);
+  ++questions_;
   question_ = now;
   if (!std::exchange(owed_, true)) heard_at_ = now;
 }

@@ -61,9 +61,13 @@ constexpr std::optional<RaceState> next_state(RaceState state, RaceEvent event) 
 /// connection is beaten that has not answered when a witness has, and some time after that. No
 /// clock decides alone: where server or client stand still, witnesses say nothing either.
 ///
-/// Invariant: `silent` only behind a question, and only until something comes.
+/// A connection that says nothing for some heartbeat intervals is dead, with or without a witness,
+/// even if the path's other connections live.
+///
+/// Invariant: `silent` only behind a question, and only until something comes. One question is
+///            under way at a time.
 /// Threads:   the holder of the lane; pure, the time is an argument.
-/// Source:    docs/protocol.md, races.
+/// Source:    docs/protocol.md, heartbeats, races.
 class Race {
  public:
   /// The connection is a new one.
@@ -76,9 +80,8 @@ class Race {
   /// on_carried() is to be told.
   [[nodiscard]] bool look(Instant now, std::uint64_t received, bool owes);
   /// The bytes that the connection has carried so far, QueuePair::carried(). A connection whose
-  /// bytes move is not silent, although a large message may take long to be complete. True: they
-  /// do.
-  bool on_carried(Instant now, std::uint64_t bytes);
+  /// bytes move is not silent, although a large message may take long to be complete.
+  void on_carried(Instant now, std::uint64_t bytes);
   /// Something is due, and nothing has come for so long that the connection is to be asked.
   bool quiet(Instant now, std::uint64_t received) const {
     return owed_ && received == seen_ && now - heard_at_ >= std::max(kQuiet, 2 * rtt_);
@@ -88,6 +91,16 @@ class Race {
   /// When a message came last, or bytes moved, or nothing was due, as far as the looks tell.
   Instant heard_at() const { return heard_at_; }
 
+  /// At each heartbeat interval, after a look. False: something was due, and nothing has come and
+  /// no bytes have moved, for more than `misses_max` intervals before this one.
+  [[nodiscard]] bool on_interval(unsigned misses_max);
+  /// Intervals in which something was due and nothing came.
+  unsigned silence() const { return missed_; }
+
+  /// Questions so far. Answers come in the order of the questions, and behind those to requests
+  /// that the server had before.
+  std::uint64_t asked() const { return questions_; }
+  std::uint64_t answered() const { return is_calm() ? questions_ : questions_ - 1; }
   void on_asked(Instant now);
   void on_answered(Instant now);
   void on_beaten() { step(RaceEvent::beaten); }
@@ -112,7 +125,10 @@ class Race {
   void step(RaceEvent event);
 
   RaceState state_ = RaceState::calm;
-  bool owed_ = false;  ///< at the last look, or since a question
+  bool owed_ = false;    ///< at the last look, or since a question
+  bool lives_ = false;   ///< something has come since the last interval, or bytes have moved
+  unsigned missed_ = 0;  ///< intervals
+  std::uint64_t questions_ = 0;
   std::uint64_t seen_ = 0;
   std::optional<std::uint64_t> carried_;  ///< bytes, when some had moved; none: not asked yet
   Instant heard_at_{};              ///< the look that found a sign of life last, see heard_at()

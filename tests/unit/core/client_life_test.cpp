@@ -89,6 +89,7 @@ TEST_CASE("what paths carry in vain, though others live on them, does not wait f
     CHECK_FALSE(bench.lane.overdue(after(1000)));  // the server may be at it
     SUBCASE("") {}
     SUBCASE("though it reaches its server") {
+      CHECK(bench.lane.probe(0, 4, after(2)));
       for (int i = 0; i < 2; ++i) is_heard(after(2));
     }
     SUBCASE("though what came before it is answered") {
@@ -128,6 +129,7 @@ TEST_CASE("what paths carry in vain, though others live on them, does not wait f
   }
   SUBCASE("waits anew after a path that gave a sign of life") {
     bench.attach(0);
+    CHECK(bench.lane.probe(0, 4, after(2)));
     for (int i = 3; i < 6; ++i) is_heard(after(i));
     SUBCASE("and was silent then") { fall_silent(after(10)); }
     SUBCASE("until it was lost") {}
@@ -139,6 +141,7 @@ TEST_CASE("what paths carry in vain, though others live on them, does not wait f
     constexpr int kArrivals = 8;
     for (int life = 1; life <= kArrivals + 1; ++life) {
       bench.attach(0);
+      CHECK(bench.lane.probe(0, 4, after(10 * life)));
       for (int i = 0; i < 3; ++i) is_heard(after(10 * life));
       fall_silent(after(10 * life + 1));
       for (int i = 0; life == 2 && i < 20; ++i) {  // a path may stand still as often as it likes

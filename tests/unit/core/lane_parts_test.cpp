@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "rdma/core/client/delivery_wait.hpp"
-#include "rdma/core/client/keepalive_watch.hpp"
 #include "rdma/core/client/lane_slots.hpp"
 #include "rdma/core/client/path_choice.hpp"
 #include "rdma/core/client/permit_shares.hpp"
@@ -17,8 +16,6 @@ namespace rtrs::lane_parts_test {
 namespace {
 
 using namespace std::chrono_literals;
-using Verdict = KeepaliveWatch::Verdict;
-
 std::vector<const Request*> all_of(const WaitingRequests& waiting) {
   std::vector<const Request*> all;
   for (const Request& request : waiting) all.push_back(&request);
@@ -90,57 +87,43 @@ TEST_CASE("only requests whose order counts take a forbidden path") {
   CHECK(choice.open(/*keeps_order=*/true) == 1U << 3);
 }
 
-TEST_CASE("a silent connection is asked once, is mute then, and dead at last") {
-  KeepaliveWatch watch;
-  CHECK(watch.on_interval(7, /*owes=*/true, 2) == Verdict::lives);
-  CHECK(watch.on_interval(7, true, 2) == Verdict::ask);
-  CHECK_FALSE(watch.mute());
-  CHECK(watch.on_interval(7, true, 2) == Verdict::mute);
-  CHECK(watch.mute());
-  CHECK(watch.on_interval(7, true, 2) == Verdict::mute);
-  CHECK(watch.on_interval(7, true, 2) == Verdict::dead);
-  CHECK(watch.on_interval(8, true, 2) == Verdict::lives);
-  CHECK(watch.silence() == 0);
+TEST_CASE("answers at three intervals end a wait, and those to earlier questions do not count") {
+  DeliveryWait wait;
+  wait.begin(Instant{1s});
+  wait.on_sent(/*asked=*/5);
+  CHECK_FALSE(wait.on_answered(4));
+  CHECK_FALSE(wait.on_answered(5));
+  CHECK_FALSE(wait.on_answered(6));
+  CHECK_FALSE(wait.on_answered(6));  // nothing new
+  CHECK_FALSE(wait.on_answered(9));
+  wait.on_sent(9);  // over another path
+  for (std::uint64_t answered : {10, 11}) CHECK_FALSE(wait.on_answered(answered));
+  CHECK(wait.on_answered(12));
+  CHECK_FALSE(wait.active());
+  CHECK_FALSE(wait.on_answered(13));  // it does not wait
 }
 
-TEST_CASE("a connection that owes nothing may be silent") {
-  KeepaliveWatch watch;
-  for (int i = 0; i < 10; ++i) CHECK(watch.on_interval(0, /*owes=*/false, 1) == Verdict::lives);
-}
-
-TEST_CASE("three keepalive replies prove life, and those before a request do not count") {
-  KeepaliveWatch watch;
-  const auto reply = [&] {
-    watch.on_asked();
-    watch.on_reply();
-    return watch.proves_life();
-  };
-  CHECK_FALSE(reply());
-  CHECK_FALSE(reply());
-  watch.expect();
-  CHECK_FALSE(reply());
-  CHECK_FALSE(reply());
-  CHECK_FALSE(watch.proves_life());  // none has come
-  CHECK(reply());
+void arrive(DeliveryWait& wait) {
+  for (std::uint64_t answered : {1, 2, 3}) wait.on_answered(answered);
 }
 
 TEST_CASE("a request's time runs from its first loss on, whatever path comes between") {
   DeliveryWait wait;
   wait.begin(DeliveryWait::kNever);
-  wait.on_sent();
+  wait.on_sent(0);
   CHECK_FALSE(wait.active());
   wait.on_lost(Instant{10s});
-  wait.on_sent();
+  wait.on_sent(0);
   wait.on_mute(Instant{15s});
   wait.on_lost(Instant{20s});
   CHECK(wait.since() == Instant{10s});
   wait.put_off(3s);
   CHECK(wait.since() == Instant{13s});
-  wait.on_arrived();
+  arrive(wait);
   CHECK_FALSE(wait.active());
 }
 
-TEST_CASE("eight lost paths without a reply are in vain") {
+TEST_CASE("eight lost paths without an answer are in vain") {
   DeliveryWait wait;
   wait.begin(DeliveryWait::kNever);
   for (int i = 0; i < 7; ++i) wait.on_lost(Instant{1s});
@@ -149,18 +132,18 @@ TEST_CASE("eight lost paths without a reply are in vain") {
   CHECK(wait.in_vain());
 }
 
-TEST_CASE("replies on many paths in turn do not let a request wait for ever") {
+TEST_CASE("answers on many paths in turn do not let a request wait for ever") {
   DeliveryWait wait;
   wait.begin(DeliveryWait::kNever);
   for (int path = 0; path < 8; ++path) {
-    wait.on_sent();
+    wait.on_sent(0);
     wait.on_lost(Instant{1s});
-    wait.on_arrived();
+    arrive(wait);
     CHECK_FALSE(wait.active());
   }
-  wait.on_sent();
+  wait.on_sent(0);
   wait.on_lost(Instant{2s});
-  wait.on_arrived();
+  arrive(wait);
   CHECK(wait.since() == Instant{2s});
 }
 

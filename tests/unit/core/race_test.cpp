@@ -60,6 +60,26 @@ struct RaceBench : Bench {
   std::size_t seen[2] = {0, 0};
 };
 
+TEST_CASE("a connection that owes answers and says nothing is dead after some intervals") {
+  Race race;
+  const auto interval = [&](std::uint64_t received, bool owes) {
+    if (race.look(Instant{}, received, owes)) race.on_carried(Instant{}, 0);
+    return race.on_interval(/*misses_max=*/2);
+  };
+  for (int i = 0; i < 10; ++i) CHECK(interval(7, /*owes=*/false));
+  for (unsigned i = 1; i <= 3; ++i) {
+    CHECK(interval(7, true));
+    CHECK(race.silence() == i);
+  }
+  CHECK_FALSE(interval(7, true));
+  CHECK(race.silence() == 3);
+  CHECK(interval(8, true));
+  CHECK(race.silence() == 0);
+  for (std::uint64_t bytes : {0, 1024}) race.on_carried(Instant{}, bytes);  // they move
+  CHECK(interval(8, true));
+  CHECK(race.silence() == 0);
+}
+
 TEST_CASE("a request leaves a path that is silent while another one answers") {
   RaceBench bench;
   TestRequest request;
