@@ -71,9 +71,11 @@ void ClientDriver::judge_race(LaneIndex i, unsigned before, const rtrs::Raced& r
     if (is_only) judge_bytes(wire, raced.since);
     if ((before >> path & 1) != 0) continue;
     world_.note("client", serial_, "finds a path silent", path, i);
-    const bool was_hushed = wire.calm_since() >= raced.since;  // the server may stand still since
-    const bool slow = network.rate > 0 && !network.stream;     // nobody sees the bytes move
-    if (wire.touched() || wire.over() || was_hushed || reads_late || slow) continue;
+    const bool was_hushed = wire.calm_since() >= raced.since;
+    // Between its answers to a witness and to this one.
+    const bool stands = world_.awake_since(setup_.server) >= raced.since;
+    const bool slow = network.rate > 0 && !network.stream;  // nobody sees the bytes move
+    if (wire.touched() || wire.over() || was_hushed || stands || reads_late || slow) continue;
     world_.violate(who() + " finds a path silent that nothing is in the way of");
   }
 }
