@@ -11,7 +11,7 @@ source "${BASH_SOURCE[0]%/*}/two_hosts.sh"
 
 here=$(realpath "${BASH_SOURCE[0]%/*}")
 writers=4
-# Seconds that a write may take when one of its paths is cut.
+# Seconds that a write may take when one of its paths is cut, beyond what it may take on this machine anyway.
 moved=1
 # Of a cut, in turn: silence that nobody dies of, and now and then one that ends the path.
 down=(0.5 0.5 0.8)
@@ -71,8 +71,11 @@ serve_over_cables() {
   requires_python nbd
   two_hosts
   [[ -z ${1:-} ]] || long_cables "$1"
-  truncate -s 16M image
-  start_server --listen tcp:0.0.0.0:1234 --export "disk0=$PWD/image"
+  # In memory: a disk that others use takes longer for a durable write than any cut.
+  image=$(mktemp -p /dev/shm rnbd-cuts.XXXXXX) || skip "no /dev/shm here"
+  at_end rm "$image"
+  truncate -s 16M "$image"
+  start_server --listen tcp:0.0.0.0:1234 --export "disk0=$image"
   start_bridge rnbd+tcp://10.99.0.1/disk0 --path 10.99.1.1 --policy round-robin --connect now \
     --control "$PWD/control"
   for ((i = 0; i < writers; i++)); do
@@ -95,7 +98,7 @@ end_writers() {
     cat "writer$i.log"
     ((status == 0)) || fail "writer$i ended with status $status"
   done
-  "$here/stamps.py" check image
+  "$here/stamps.py" check "$image"
   "$here/stamps.py" cuts cuts | tee report
 }
 # can_be_cut CABLE: both paths answer. The one to cut is in $cable: this one, if it takes requests.
@@ -120,23 +123,26 @@ told() { echo "$(sum path_silences_total) silences, $(sum requests_moved_total) 
 
 # cables_are_cut COUNT [SECONDS]: cables are so long.
 cables_are_cut() {
-  local near far cable i longest
+  local near far image cable i at longest beside
   serve_over_cables "${2:-}"
   busy_loops "${LOAD:-0}"
   for ((i = 0; i < $1; i++)); do
     eventually 60 can_be_cut $((i % 2))
-    echo "$EPOCHREALTIME" >>cuts
+    at=$EPOCHREALTIME
     cut "$cable" "${ways[i / 2 % 3]}"
     sleep "${down[i % ${#down[@]}]}"
     mend "$cable"
+    echo "$at $EPOCHREALTIME" >>cuts
     sleep "$(awk -v a="$apart" -v b="${down[i % ${#down[@]}]}" 'BEGIN { print(a > b ? a - b : 0) }')"
   done
   eventually 60 can_be_cut 0
   end_writers
   told
   longest=$(sed -n 's/.* cuts, .*p99\.9 \([0-9.]*\).*/\1/p' report)
-  awk -v a="${longest:-99}" -v b="$moved" -v slow="$slow" 'BEGIN { exit !(a <= b * slow) }' ||
-    fail "a write took $longest s, and one cable always worked"
+  beside=$(sed -n 's/^beside .* took \([0-9.]*\) s$/\1/p' report)
+  # Where programs wait for a CPU, writes do so with and without a cut.
+  awk -v a="${longest:-99}" -v b="$moved" -v c="$beside" -v slow="$slow" 'BEGIN { exit !(a <= b * slow + c) }' ||
+    fail "a write took $longest s, $beside s without a cut, and one cable always worked"
 }
 cuts=${CUTS:-10} long_cuts=${LONG_CUTS:-0} busy=${BUSY:-0}
 [[ -z ${FULL:-} ]] || cuts=${CUTS:-1000} long_cuts=${LONG_CUTS:-1000} busy=${BUSY:-36000}
@@ -150,7 +156,7 @@ fi
 
 # nothing_is_cut SECONDS
 nothing_is_cut() {
-  local near far cable
+  local near far image cable
   serve_over_cables
   busy_loops 30
   sleep "$1"

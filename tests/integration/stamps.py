@@ -12,8 +12,8 @@
       compares an image with all that was noted in `blocks.*`, and says how many blocks are not as
       the last answered write has left them.
   stamps.py cuts CUTS
-      prints how long writes have waited, and the longest one of each cut. The file CUTS has a line
-      BEGIN for each, in seconds since the epoch.
+      prints how long writes have waited, the longest one during each cut, and the longest one beside
+      them. The file CUTS has a line BEGIN END for each, in seconds since the epoch.
   stamps.py stalls OUTAGES SECONDS
       no write of `stalls.*` took SECONDS longer than the outages during it. The file OUTAGES has a line
       BEGIN END for each, in seconds since the epoch.
@@ -151,21 +151,25 @@ def shares(counts):
 
 def report_cuts(path):
     with open(path, encoding="ascii") as file:
-        cuts = [float(line) for line in file]
+        cuts = [tuple(map(float, line.split())) for line in file]
     times = collections.Counter()
     for noted in map(load, glob.glob("times.*")):
         for milliseconds, count in noted.items():
             times[int(milliseconds) / 1000] += count
     print(f"{sum(times.values())} writes: {shares(times)}")
     longest = [0.0] * len(cuts)
+    beside = 0.0
     for noted in map(load, glob.glob("stalls.*")):
         for ended, took in noted:
-            cut = bisect.bisect(cuts, ended) - 1
-            if cut >= 0:
+            cut = bisect.bisect(cuts, (ended,)) - 1  # the last one that began before
+            if cut >= 0 and cuts[cut][1] > ended - took:
                 longest[cut] = max(longest[cut], took)
+            else:
+                beside = max(beside, took)
     if cuts:
-        print(f"{len(cuts)} cuts, the longest write of each: {shares(collections.Counter(longest))}")
+        print(f"{len(cuts)} cuts, the longest write during each: {shares(collections.Counter(longest))}")
         print(f"in {longest.count(0.0)} of them none took more than {STALL} s")
+    print(f"beside the cuts the longest one took {beside:.3f} s")
 
 
 if sys.argv[1] == "write":
