@@ -91,6 +91,7 @@ class ClientLane final {
     std::uint64_t left_ = 0;
     Race race_;
     bool answer_came_ = false;
+    Instant probed_ = Instant::max();  ///< last; max: not since it was attached
   };
 
   /// Slots [first_slot, first_slot + slot_count) of the session belong to this lane.
@@ -217,6 +218,7 @@ class ClientLane final {
   bool follows_scope(const Request& request) const;
   bool within_share(const Request& request) const;
   bool waits_for_permit(const Request& request) const;
+  bool carries(unsigned path) const;
   Request* next_to_go() const;
   void refuse_waiting();
   void post(Request& request);
@@ -249,7 +251,9 @@ class ClientLane final {
   std::uint32_t max_io_size_ = 0;  ///< bytes; of all paths the least; 0 = not known yet
   unsigned moved_ = 0;             ///< requests that have left a silent path since the last look
   PathMask moving_ = 0;  ///< silent paths that were beaten by one that answers, at the last look
-  int down_error_ = 0;   ///< errno for submit() while no path is open; 0 = wait
+  /// Waits for permits do not count the time until then in which a permit's request was carried.
+  Instant carried_until_{};
+  int down_error_ = 0;  ///< errno for submit() while no path is open; 0 = wait
   LaneSlots slots_;
   PermitShares shares_;
   WaitingRequests waiting_{shares_};

@@ -3,6 +3,7 @@
 // Source: docs/protocol.md, heartbeats; docs/decisions, 30.
 #include <algorithm>
 #include <bit>
+#include <utility>
 
 #include "rdma/core/client/lane.hpp"
 #include "rdma/wire/immediate.hpp"
@@ -27,6 +28,11 @@ bool ClientLane::probe(unsigned path, unsigned misses_max, Instant now) {
   if (slots_.on_answered(path, race.answered())) {
     waiting_.on_arrived();  // no permit is with a request that waits for a path
   }
+  const Instant since = std::max(std::exchange(connection.probed_, now), carried_until_);
+  if (race.silence() == 0 && since < now && carries(path)) {
+    waiting_.put_off_waits(now - since);
+    carried_until_ = now;
+  }
   if (connection.mute()) {
     slots_.on_mute(path, now);
     if (slots_.all_wait()) {
@@ -40,6 +46,17 @@ bool ClientLane::probe(unsigned path, unsigned misses_max, Instant now) {
 void ClientLane::Connection::ask(Instant now) {
   race_.on_asked(now);
   link_.queue_pair->write_with_immediate({}, {}, {}, wire::kHeartbeat);
+}
+
+/// Some permit's request is under way there, or a copy of it. It is no use where it was lost each
+/// time.
+bool ClientLane::carries(unsigned path) const {
+  for (std::size_t i = 0; i < slots_.count(); ++i) {
+    const LaneSlot& slot = slots_[i];
+    if (slot.is_on(path) && !slot.wait.in_vain()) return true;
+    if (slot.is_stranded() && (slots_.owes(i) >> path & 1) != 0) return true;
+  }
+  return false;
 }
 
 /// Nothing else keeps it from being sent.

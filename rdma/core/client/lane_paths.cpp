@@ -111,6 +111,7 @@ void ClientLane::attach(unsigned path, const Link& link) {
   Connection& connection = connections_[path];
   connection.link_ = link;
   connection.race_.restart(connection.received_);
+  connection.probed_ = Instant::max();
   connection.answer_came_ = connection.answered_ = false;
   choice_.attach(path, link.accessible);
   order_.set_peer(link.exactly_once ? Peer::own : Peer::kernel);

@@ -205,18 +205,45 @@ TEST_CASE("what waits for a permit waits on while the requests that have it are 
   Bench bench;
   bench.attach(0);
   TestRequest requests[3];
+  TestRequest more[2];
   for (TestRequest& request : requests) bench.lane.submit(request);
   for (int i = 0; i < 3; ++i) CHECK(bench.lane.probe(0, 4, kStart));
   REQUIRE(bench.lane.overdue(kLate));
   bench.lane.detach(0, kStart);
   bench.attach(0);
+  CHECK(bench.lane.probe(0, 4, kStart));
   for (int i = 0; i < 10; ++i) {  // a message may take long, and its bytes move
     bench.queue_pairs[0].bytes_carried += 1024;
-    CHECK(bench.lane.probe(0, 4, kStart));
+    CHECK(bench.lane.probe(0, 4, kLate));
     CHECK_FALSE(bench.lane.overdue(kLate));
   }
-  for (int i = 0; i < 2; ++i) CHECK(bench.lane.probe(0, 4, kStart));
-  CHECK(bench.lane.overdue(kLate));
+  constexpr Instant kBefore = kLate - std::chrono::nanoseconds{1};
+  SUBCASE("and its wait begins when that ends") {
+    for (int i = 0; i < 2; ++i) CHECK(bench.lane.probe(0, 4, kLate));
+    bench.lane.fail_overdue(kBefore, EIO);
+    CHECK(requests[2].calls == 0);
+    CHECK(bench.lane.overdue(kLate));
+  }
+  SUBCASE("also for one that has got a permit meanwhile") {
+    for (TestRequest& request : more) bench.lane.submit(request);
+    for (std::uint32_t i = 0; i < 2; ++i) CHECK(bench.reply(0, i) == nullptr);
+    REQUIRE(requests[2].state == Request::State::in_flight);
+    REQUIRE(more[1].state == Request::State::waiting);
+    CHECK(bench.lane.probe(0, 4, kLate));
+    SUBCASE("by silence") {
+      for (int i = 0; i < 2; ++i) CHECK(bench.lane.probe(0, 4, kLate));
+      CHECK_FALSE(bench.lane.overdue(kBefore));
+      CHECK(bench.lane.overdue(kLate));
+      bench.lane.fail_overdue(kLate, EIO);
+      CHECK(more[1].calls == 1);
+    }
+    SUBCASE("by a cut") {
+      constexpr Duration kBackSoon = std::chrono::seconds{2};
+      bench.lane.detach(0, kLate);
+      CHECK_FALSE(bench.lane.overdue(kBefore + kBackSoon));
+      CHECK(bench.lane.overdue(kLate + kBackSoon));
+    }
+  }
   bench.lane.shut_down(EIO);
 }
 
