@@ -1,8 +1,8 @@
 #!/bin/bash
-# Of two cables one is cut after the other, under verified writes: how long writes wait, and whether one is
-# undone. FULL=1: 1,000 cuts, 1,000 more with a round trip of 100 ms, and ten hours without a cut beside 30 busy
-# loops, in which no request may leave its path. CUTS, LONG_CUTS and BUSY are other numbers of cuts and
-# seconds; LOAD busy loops run beside the cuts, too.
+# Of two cables one is cut after the other, under verified writes: requests move to the other one, none fails,
+# and no write is undone. FULL=1: 1,000 cuts, 1,000 more with a round trip of 100 ms, and ten hours without a
+# cut beside 30 busy loops, in which no request may leave its path. Only FULL=1 judges the time that writes wait.
+# CUTS, LONG_CUTS and BUSY are other numbers of cuts and seconds; LOAD busy loops run beside the cuts, too.
 # SPDX-License-Identifier: BSD-3-Clause
 face=bridge
 export RNBD_FACE=$face
@@ -11,13 +11,16 @@ source "${BASH_SOURCE[0]%/*}/two_hosts.sh"
 
 here=$(realpath "${BASH_SOURCE[0]%/*}")
 writers=4
-# Seconds that a write may take when one of its paths is cut, beyond what it may take on this machine anyway.
+# Seconds that a write may take in 999 of 1,000 cuts, beyond what one takes on this machine anyway.
 moved=1
+# In both directions, each cable.
+cuts=${CUTS:-4} long_cuts=${LONG_CUTS:-0} busy=${BUSY:-0}
+[[ -z ${FULL:-} ]] || cuts=${CUTS:-1000} long_cuts=${LONG_CUTS:-1000} busy=${BUSY:-36000}
 # Of a cut, in turn: silence that nobody dies of, and now and then one that ends the path.
 down=(0.5 0.5 0.8)
 # From one cut to the next. A path that falls silent three times within 10 s is not used for a while.
 apart=1.3
-if ((${CUTS:-10} + ${LONG_CUTS:-0} > 20)) || [[ -n ${FULL:-} ]]; then
+if ((cuts + long_cuts > 20)); then
   down=(0.5 0.8 0.5 0.8 0.5 0.8 0.5 0.8 0.5 4) apart=2.7
 fi
 ways=(to-server to-client both)
@@ -43,10 +46,10 @@ long_cables() {
   done
 }
 
-# cut CABLE WAY, mend CABLE: nobody is told.
+# cut CABLE WAY, mend CABLE: nobody is told. A FIFO that is open both ways needs no reader.
 cut() {
   if [[ -p wire$1.fifo ]]; then
-    echo "lose $2" >"wire$1.fifo"
+    echo "lose $2" 1<>"wire$1.fifo"
     return
   fi
   [[ $2 == to-client ]] || send_to "$near" "$1" 1 02:00:00:00:00:01
@@ -54,7 +57,7 @@ cut() {
 }
 mend() {
   if [[ -p wire$1.fifo ]]; then
-    echo carry >"wire$1.fifo"
+    echo carry 1<>"wire$1.fifo"
     return
   fi
   send_to "$near" "$1" 1 "$(address_of "$far" "$1")"
@@ -123,7 +126,7 @@ told() { echo "$(sum path_silences_total) silences, $(sum requests_moved_total) 
 
 # cables_are_cut COUNT [SECONDS]: cables are so long.
 cables_are_cut() {
-  local near far image cable i at longest beside
+  local near far image cable i at
   serve_over_cables "${2:-}"
   busy_loops "${LOAD:-0}"
   for ((i = 0; i < $1; i++)); do
@@ -138,17 +141,22 @@ cables_are_cut() {
   eventually 60 can_be_cut 0
   end_writers
   told
+  (($(sum requests_moved_total) > 0)) || fail "no request has moved to the other cable"
+  [[ -z ${FULL:-} ]] || judge_waits
+}
+# judge_waits: of all cuts but one in a thousand.
+judge_waits() {
+  local longest beside
   longest=$(sed -n 's/.* cuts, .*p99\.9 \([0-9.]*\).*/\1/p' report)
   beside=$(sed -n 's/^beside .* took \([0-9.]*\) s$/\1/p' report)
   # Where programs wait for a CPU, writes do so with and without a cut.
   awk -v a="${longest:-99}" -v b="$moved" -v c="$beside" -v slow="$slow" 'BEGIN { exit !(a <= b * slow + c) }' ||
-    fail "a write took $longest s, $beside s without a cut, and one cable always worked"
+    fail "in 999 of 1,000 cuts writes took up to $longest s, without a cut $beside s"
 }
-cuts=${CUTS:-10} long_cuts=${LONG_CUTS:-0} busy=${BUSY:-0}
-[[ -z ${FULL:-} ]] || cuts=${CUTS:-1000} long_cuts=${LONG_CUTS:-1000} busy=${BUSY:-36000}
+title="one of two cables is cut $cuts times: requests move, none fails, no write is undone"
+[[ -z ${FULL:-} ]] || title+="; in 999 of 1,000 cuts none takes $moved s longer than without one"
 if ((cuts > 0)); then
-  it "one of two cables is cut $cuts times: no write takes more than $moved s, none is undone" \
-    cables_are_cut "$cuts"
+  it "$title" cables_are_cut "$cuts"
 fi
 if ((long_cuts > 0)); then
   it "... and $long_cuts times with a round trip of 100 ms" cables_are_cut "$long_cuts" 0.05
