@@ -218,13 +218,13 @@ TEST_CASE("what waits for a permit waits on while the requests that have it are 
     CHECK_FALSE(bench.lane.overdue(kLate));
   }
   constexpr Instant kBefore = kLate - std::chrono::nanoseconds{1};
-  SUBCASE("and its wait begins when that ends") {
+  SUBCASE("and that time does not count") {
     for (int i = 0; i < 2; ++i) CHECK(bench.lane.probe(0, 4, kLate));
     bench.lane.fail_overdue(kBefore, EIO);
     CHECK(requests[2].calls == 0);
     CHECK(bench.lane.overdue(kLate));
   }
-  SUBCASE("also for one that has got a permit meanwhile") {
+  SUBCASE("nor for one that has got a permit meanwhile") {
     for (TestRequest& request : more) bench.lane.submit(request);
     for (std::uint32_t i = 0; i < 2; ++i) CHECK(bench.reply(0, i) == nullptr);
     REQUIRE(requests[2].state == Request::State::in_flight);
