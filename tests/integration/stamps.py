@@ -12,8 +12,9 @@
       compares an image with all that was noted in `blocks.*`, and says how many blocks are not as
       the last answered write has left them.
   stamps.py cuts CUTS
-      prints how long writes have waited, the longest one during each cut, and the longest one beside
-      them. The file CUTS has a line BEGIN END for each, in seconds since the epoch.
+      prints how long writes have waited, the longest one from the begin of each cut to that of the next,
+      and the longest one before all of them. The file CUTS has a line BEGIN END for each, in seconds
+      since the epoch.
   stamps.py stalls OUTAGES SECONDS
       no write of `stalls.*` took SECONDS longer than the outages during it. The file OUTAGES has a line
       BEGIN END for each, in seconds since the epoch.
@@ -158,18 +159,18 @@ def report_cuts(path):
             times[int(milliseconds) / 1000] += count
     print(f"{sum(times.values())} writes: {shares(times)}")
     longest = [0.0] * len(cuts)
-    beside = 0.0
+    before = 0.0
     for noted in map(load, glob.glob("stalls.*")):
         for ended, took in noted:
             cut = bisect.bisect(cuts, (ended,)) - 1  # the last one that began before
-            if cut >= 0 and cuts[cut][1] > ended - took:
+            if cut >= 0:
                 longest[cut] = max(longest[cut], took)
             else:
-                beside = max(beside, took)
+                before = max(before, took)
     if cuts:
-        print(f"{len(cuts)} cuts, the longest write during each: {shares(collections.Counter(longest))}")
+        print(f"{len(cuts)} cuts, the longest write of each: {shares(collections.Counter(longest))}")
         print(f"in {longest.count(0.0)} of them none took more than {STALL} s")
-    print(f"beside the cuts the longest one took {beside:.3f} s")
+    print(f"before them the longest one took {before:.3f} s")
 
 
 if sys.argv[1] == "write":
