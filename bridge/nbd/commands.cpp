@@ -22,8 +22,8 @@ static_assert(kExtentRoom <= BufferPool::kSmallest);
 constexpr std::uint64_t kMaxPiece = std::uint64_t{1} << 30;
 /// Units: bytes of a question for extents. A server in memory looks at each of its blocks.
 constexpr std::uint64_t kMaxQuestion = std::uint64_t{64} << 30;
-/// Units: bytes that the server is asked to read ahead at a time, so that it stops when the client
-/// leaves.
+/// Units: bytes that the server is asked to read ahead at a time. Between two of them it is seen
+/// that the client has left.
 constexpr std::uint64_t kMaxReadAhead = std::uint64_t{64} << 20;
 
 /// The transmission flag that offers a command; 0: it needs none.
@@ -204,6 +204,7 @@ int Commands::read_ahead(const Request& request, const Interrupt& interrupt) {
   if (!inside(request)) return EINVAL;
   std::uint64_t done = 0;
   do {
+    if (interrupt()) return EINTR;  // the device asks only while one piece takes long
     const std::uint64_t piece = std::min(request.length - done, kMaxReadAhead);
     if (int error = agreement_.device->cache(request.offset + done, piece, interrupt)) return error;
     done += piece;
