@@ -20,7 +20,6 @@
 namespace rnbd::nbd {
 namespace {
 
-constexpr std::size_t kStaging = 256 * 1024;
 /// After a payload of this size more of its kind is likely: read headers only, so that the next
 /// payload goes straight to its place.
 constexpr std::size_t kLargePayload = 32 * 1024;
@@ -37,12 +36,12 @@ constexpr std::size_t kMaxCalls = 16;  ///< at the same time
 
 /// Without huge pages. A client that sends little touches a page of it. Those of many clients lie
 /// side by side, so that a huge page would take the memory of eight.
-std::unique_ptr<std::byte[]> make_staging() {
+std::unique_ptr<std::byte[]> make_staging(std::size_t size) {
   constexpr std::uintptr_t kPage = 4096;
-  auto staging = std::make_unique_for_overwrite<std::byte[]>(kStaging);
+  auto staging = std::make_unique_for_overwrite<std::byte[]>(size);
   const auto address = reinterpret_cast<std::uintptr_t>(staging.get());
   const std::uintptr_t begin = (address + kPage - 1) / kPage * kPage;
-  const std::uintptr_t end = (address + kStaging) / kPage * kPage;
+  const std::uintptr_t end = (address + size) / kPage * kPage;
   ::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_NOHUGEPAGE);
   return staging;
 }
@@ -56,7 +55,7 @@ Connection::Connection(Worker& worker, int socket, Agreement agreement, rtrs::La
       stream_{socket, std::move(agreement_.tls)},
       lane_{&lane},
       log_{log},
-      staging_{make_staging()},
+      staging_{make_staging(kStaging)},
       read_size_{kStaging},
       requests_{this, worker.buffers(), worker.pool().memory},
       commands_{agreement_, requests_},
@@ -82,7 +81,7 @@ bool Connection::begin_with_unread() {
 
 std::optional<Released> Connection::release() {
   const int socket =
-      intake_ != Intake::open ? -1 : ::fcntl(stream_.descriptor(), F_DUPFD_CLOEXEC, 0);
+      intake_ > Intake::ending ? -1 : ::fcntl(stream_.descriptor(), F_DUPFD_CLOEXEC, 0);
   if (socket < 0) return std::nullopt;
   return Released{socket, {reinterpret_cast<const char*>(staging_.get()), staged_}};
 }
@@ -104,6 +103,8 @@ bool Connection::one_under_way() const {
 
 short Connection::events() const {
   unsigned events = reading() ? POLLIN : 0;
+  // Requests in pieces would go on for long after the end of a client that is not read.
+  if (listens_for_end()) events |= POLLRDHUP;
   if (!replies_.empty() || stream_.has_unsent()) events |= POLLOUT;
   return static_cast<short>(events);
 }
@@ -112,6 +113,8 @@ void Connection::on_socket(short revents) {
   if ((revents & POLLOUT) != 0) full_ = false;
   if (reading() && ((revents & ~POLLOUT) != 0 || more())) {
     receive(MSG_DONTWAIT);
+  } else if ((revents & POLLRDHUP) != 0 && listens_for_end()) {
+    receive_end();
   } else if ((revents & (POLLHUP | POLLERR)) != 0) {
     hang_up();
   }
@@ -157,10 +160,36 @@ bool Connection::receive_once(int flags, std::size_t& room, std::size_t& receive
   return true;
 }
 
+/// The client sends nothing more, and its requests wait for room. If it has said goodbye it is owed
+/// all answers, by the protocol; otherwise it has left.
+void Connection::receive_end() {
+  while (staged_ < kStaging) {
+    std::array<iovec, 1> room{{{staging_.get() + staged_, kStaging - staged_}}};
+    const ssize_t n = stream_.receive(room, MSG_DONTWAIT);
+    if (n == -EAGAIN || n == -EINTR) return;
+    if (n <= 0) {
+      if (!ends_with_goodbye()) return hang_up();
+      intake_ = Intake::ending;
+      return;
+    }
+    staged_ += static_cast<std::size_t>(n);
+  }
+}
+
+bool Connection::ends_with_goodbye() const {
+  const std::size_t size = request_size(agreement_.framing);
+  if (staged_ < size) return false;
+  const std::byte* const last = staging_.get() + staged_ - size;
+  const RequestHead head = agreement_.framing == Framing::extended
+                               ? decode_head<Framing::extended>(last)
+                               : decode_head<Framing::structured>(last);
+  return !head.garbage && head.command == Command::disconnect;
+}
+
 void Connection::parse() {
   std::size_t used = 0;
   crowded_ = false;
-  while (intake_ == Intake::open) {
+  while (intake_ <= Intake::ending) {
     const std::byte* const from = staging_.get() + used;
     const std::size_t size = staged_ - used;
     if (arriving_ != nullptr) {
@@ -177,6 +206,8 @@ void Connection::parse() {
     agreement_.framing == Framing::extended ? begin<Framing::extended>(from)
                                             : begin<Framing::structured>(from);
   }
+  // Data looked like a goodbye.
+  if (intake_ == Intake::ending && !crowded_ && !releasing_) return hang_up();
   staged_ -= used;
   if (used > 0 && staged_ > 0) std::memmove(staging_.get(), staging_.get() + used, staged_);
 }

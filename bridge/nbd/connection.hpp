@@ -105,8 +105,11 @@ class Connection {
   rtrs::LaneLoop& lane() const { return *lane_; }
 
  private:
+  static constexpr std::size_t kStaging = 256 * 1024;
+
   enum class Intake : std::uint8_t {
     open,     ///< takes requests
+    ending,   ///< its last bytes, a goodbye, have arrived; takes the requests among them
     drained,  ///< takes none, but answers those in flight
     left,     ///< nobody waits for answers
   };
@@ -116,7 +119,10 @@ class Connection {
     return intake_ == Intake::open && !crowded_ &&
            (!releasing_ || arriving_ != nullptr);  // of one that has begun
   }
+  bool listens_for_end() const { return intake_ == Intake::open && crowded_ && staged_ < kStaging; }
   void receive(int flags);
+  void receive_end();
+  bool ends_with_goodbye() const;
   bool receive_once(int flags, std::size_t& room, std::size_t& received);
   void parse();
   bool take_payload(const std::byte* from, std::size_t size, std::size_t& used);
@@ -159,8 +165,8 @@ class Connection {
   std::size_t staged_ = 0;       ///< bytes in it that are not taken yet
   std::size_t read_size_;        ///< bytes to receive at the begin of a request
   Request* arriving_ = nullptr;  ///< with an error: its payload is thrown away
-  std::size_t payload_ = 0;      ///< bytes of it
-  std::size_t arrived_ = 0;      ///< bytes of these
+  std::size_t payload_ = 0;      ///< bytes of the payload of `arriving_`
+  std::size_t arrived_ = 0;      ///< bytes of that payload that have arrived
 
   Requests requests_;
   Commands commands_;
