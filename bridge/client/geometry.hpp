@@ -78,6 +78,13 @@ struct DeviceGeometry {
     std::uint64_t up = round_down(offset + block - 1);
     return up < padded_size ? up : padded_size;
   }
+  /// Bytes at the end of a discard to `end` that are no whole granule; 0 if granules are blocks.
+  std::uint64_t past_granule(std::uint64_t end) const {
+    const std::uint64_t granule = discard_granularity;
+    if (granule <= block || granule % block != 0) return 0;
+    const std::uint64_t past = (end + granule - discard_alignment % granule) % granule;
+    return past % block == 0 ? past : 0;
+  }
   /// True for a range that the server accepts unchanged.
   bool is_aligned(std::uint64_t offset, std::uint64_t length) const {
     std::uint64_t end = offset + length;

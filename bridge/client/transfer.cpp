@@ -85,16 +85,10 @@ std::uint64_t TransferOperation::largest_piece() const {
 std::uint64_t TransferOperation::piece_at(std::uint64_t offset) const {
   std::uint64_t rest = end_ - offset;
   if (rest <= piece_) return rest;
-  std::uint64_t granule = geometry_.discard_granularity;
-  if (transfer_.operation != IoOperation::discard || granule <= geometry_.block ||
-      granule % geometry_.block != 0) {
-    return piece_;
-  }
+  if (transfer_.operation != IoOperation::discard) return piece_;
   // Cut where granules meet: half a granule cannot be given back.
-  std::uint64_t phase = geometry_.discard_alignment % granule;
-  std::uint64_t end = offset + piece_;
-  std::uint64_t past = (end + granule - phase) % granule;
-  return past < piece_ && past % geometry_.block == 0 ? piece_ - past : piece_;
+  const std::uint64_t past = geometry_.past_granule(offset + piece_);
+  return past < piece_ ? piece_ - past : piece_;
 }
 
 std::uint32_t TransferOperation::flags() const {

@@ -17,8 +17,8 @@ constexpr std::size_t kMaxExtents = 256;                                        
 constexpr std::size_t kExtentRoom = kMaxExtents * sizeof(ExtendedStatusExtent);  ///< bytes
 static_assert(kExtentRoom <= BufferPool::kSmallest);
 /// Units: bytes. A zeroing or trim holds up overlapping writes of other clients, and at first all
-/// of theirs, for a piece of this size at most. Pieces end at its multiples, where granules end,
-/// too.
+/// of theirs, for a piece of about this size. Pieces end at its multiples, or at the last end of a
+/// granule before.
 constexpr std::uint64_t kMaxPiece = std::uint64_t{1} << 30;
 /// Units: bytes of a question for extents. A server in memory looks at each of its blocks.
 constexpr std::uint64_t kMaxQuestion = std::uint64_t{64} << 30;
@@ -140,12 +140,22 @@ int Commands::prepare_change(Request& request) {
   return 0;
 }
 
-Commands::Piece Commands::piece_of(const Request& request) {
-  const std::uint64_t offset = request.offset + (request.length - request.rest);
-  return {offset, std::min(request.rest, kMaxPiece - offset % kMaxPiece)};
+Piece first_piece(const DeviceGeometry& geometry, std::uint64_t offset, std::uint64_t length) {
+  std::uint64_t border = offset - offset % kMaxPiece;
+  std::uint64_t end = border;
+  while (end <= offset) {
+    border += kMaxPiece;
+    end = border - std::min(border, geometry.past_granule(border));
+  }
+  return {offset, std::min(length, end - offset)};
 }
 
-bool Commands::next_piece(Request& request) {
+Piece Commands::piece_of(const Request& request) const {
+  const std::uint64_t offset = request.offset + (request.length - request.rest);
+  return first_piece(agreement_.device->geometry(), offset, request.rest);
+}
+
+bool Commands::next_piece(Request& request) const {
   request.rest -= piece_of(request).length;
   return request.rest != 0;
 }

@@ -142,7 +142,7 @@ class Connection {
   /// The device has ended a request, or a piece of a large one.
   void end_piece(Request& request, int error) {
     const bool goes_on = request.rest != 0 && error == 0 && !left();
-    return goes_on && Commands::next_piece(request) ? start(request) : answer(request, error);
+    return goes_on && commands_.next_piece(request) ? start(request) : answer(request, error);
   }
   void answer(Request& request, int error);
 
