@@ -16,6 +16,10 @@ namespace {
 /// Replies handled before other events get their turn.
 constexpr unsigned kMaxBatch = 64;
 
+/// A question about extents goes on behind its first answer while it has so few of them. The other
+/// server may have to look for each.
+constexpr std::uint32_t kFewExtents = 4;
+
 /// Clients get the errors of the NBD protocol. All other errors are about the connection.
 int portable_errno(int error) {
   switch (error) {
@@ -242,14 +246,16 @@ std::int64_t NbdConnection::send(NbdIo& io) {
   return send_piece(io);
 }
 
-/// Bytes per command.
-std::uint64_t NbdConnection::max_piece(BackendOperation operation) const {
-  switch (operation) {
+/// Bytes of its next command at most.
+std::uint64_t NbdConnection::max_piece(const NbdIo& io) const {
+  switch (io.request->operation) {
     case BackendOperation::read:
     case BackendOperation::write:
       return shared_->max_payload;
     case BackendOperation::cache:
       return kMaxCompactRange;
+    case BackendOperation::extents:  // each as long as all before it
+      return std::min(max_range_, std::max(kMaxCompactRange, io.progress));
     default:
       return max_range_;
   }
@@ -262,7 +268,8 @@ std::int64_t NbdConnection::send_piece(NbdIo& io) {
   const std::uint64_t offset = request.offset + io.progress;
   const std::uint64_t left = inside(request, size_) - io.progress;
   const std::uint32_t fua = request.fua && shared_->native_fua ? LIBNBD_CMD_FLAG_FUA : 0;
-  io.piece = std::min(left, max_piece(request.operation));
+  const std::uint64_t length = std::min(left, max_piece(io));
+  io.piece = request.operation == BackendOperation::extents ? 0 : length;  // counted when told
   switch (request.operation) {
     case BackendOperation::read:
       return nbd_aio_pread(h, request.data + io.progress, io.piece, offset, done, 0);
@@ -275,7 +282,7 @@ std::int64_t NbdConnection::send_piece(NbdIo& io) {
                           fua | (request.no_unmap ? LIBNBD_CMD_FLAG_NO_HOLE : 0) |
                               (request.fast ? LIBNBD_CMD_FLAG_FAST_ZERO : 0));
     case BackendOperation::extents:
-      return nbd_aio_ask_extents(h, io.piece, offset, {on_extents, &io, nullptr}, done, 0);
+      return nbd_aio_ask_extents(h, length, offset, {on_extents, &io, nullptr}, done, 0);
     case BackendOperation::cache:
       return nbd_aio_cache(h, io.piece, offset, done, 0);
     case BackendOperation::flush:
@@ -312,7 +319,6 @@ int NbdConnection::on_extents(void* user, const char* context, std::uint64_t off
     return 0;
   const std::size_t max = std::max<std::size_t>(request.max_extents, 1);
   std::vector<BackendExtent>& extents = *request.extents;
-  io.piece = 0;
   const std::uint64_t end = inside(request, io.connection->size_) - io.progress;
   for (const NbdExtent& extent : extents_of(entries, count)) {
     if (io.piece >= end) break;
@@ -343,6 +349,8 @@ void NbdConnection::on_reply(NbdIo& io) {
   const std::uint64_t end = inside(request, size_);
   if (request.operation == BackendOperation::extents) {
     if (io.appended == 0) return finish(io, EIO);
+    const bool has_room = io.appended <= kFewExtents && io.appended < request.max_extents;
+    if (io.piece != 0 && io.progress < end && has_room) return issue(io);
     // A partial answer is allowed. The padding behind the end belongs to the last extent.
     if (io.progress == end) request.extents->back().length += request.length - end;
     return finish(io, 0);
@@ -371,7 +379,7 @@ void NbdConnection::on_error(NbdIo& io) {
   }
   // The server answers the requests it has begun, and then waits for us to disconnect.
   shutting_down_ = shutting_down_ || io.error == ESHUTDOWN;
-  finish(io, error);
+  finish(io, io.appended > 0 ? 0 : error);  // extents that were told before are an answer
 }
 
 /// Ends a request that was performed and must be durable.

@@ -60,7 +60,7 @@ struct NbdIo {
   NbdIo* previous = nullptr;
   NbdIo* next = nullptr;
   std::uint64_t progress = 0;  ///< bytes done
-  std::uint64_t piece = 0;     ///< bytes asked for
+  std::uint64_t piece = 0;     ///< bytes asked for, or told of as extents
   std::uint32_t appended = 0;  ///< extents
   int error = 0;
   Stage stage = Stage::data;
@@ -137,7 +137,7 @@ class NbdConnection final : public std::enable_shared_from_this<NbdConnection>,
   bool is_cut(const BackendRequest& request) const;
   void issue(NbdIo& io);
   std::int64_t send(NbdIo& io);
-  std::uint64_t max_piece(BackendOperation operation) const;
+  std::uint64_t max_piece(const NbdIo& io) const;
   std::int64_t send_piece(NbdIo& io);
   void to_replied(NbdIo& io, int error);
   void on_reply(NbdIo& io);

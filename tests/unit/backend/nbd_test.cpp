@@ -60,6 +60,25 @@ TEST_CASE("nbd, old protocol: reads what was written") {
   CHECK(bench.read(0, 4096) == pattern(4096, 1));
 }
 
+TEST_CASE("nbd: a question for extents goes on while the other server tells few") {
+  if (!can_run()) return;
+  constexpr std::uint64_t kG = std::uint64_t{1} << 30;
+  const Served served{{"memory", "20G"}};
+  Bench bench{served.server.uri()};
+  const auto all_hole = bench.extents(0, 20 * kG);
+  REQUIRE(all_hole.size() == 1);
+  CHECK(all_hole[0].length == 20 * kG);
+  for (int i = 0; i < 4; ++i) {
+    REQUIRE(bench.write(6 * kG + static_cast<std::uint64_t>(i) * 1024 * 1024, pattern(4096, 1)) ==
+            0);
+  }
+  std::uint64_t told = 0;
+  for (const auto& extent : bench.extents(0, 20 * kG)) told += extent.length;
+  CHECK(told > 6 * kG);
+  CHECK(told < 20 * kG);
+  CHECK(bench.extents(0, 20 * kG, 1).size() == 1);
+}
+
 TEST_CASE("nbd: what the server cannot do is not claimed") {
   if (!can_run()) return;
   const Served served{{"--filter=nozero", "--filter=fua", "--filter=blocksize-policy", "null", "1G",
