@@ -214,12 +214,20 @@ it "TLS 1.2 does for a client with a certificate, and only with forward secrecy 
 
 # Somebody on the way may have said it.
 forgotten() {
+  local option
   with_certificates
   kill_hard bridge
   bridge_with --tls=on --tls-certificates=tls
+  for option in STRUCTURED 11; do # extended headers
+    forgets "$option"
+  done
+}
+
+# forgets OPTION: what it asked for.
+forgets() {
   haggle '
 import ssl
-s.sendall(option(STRUCTURED))
+s.sendall(option('"$1"'))
 assert hear()[0] == ACK
 contexts = struct.pack(">I", 1) + b"x" + struct.pack(">II", 1, 15) + b"base:allocation"
 s.sendall(option(10, contexts))
