@@ -149,9 +149,13 @@ uses() {
   says size.txt '^1048576$'
 }
 serves() {
-  in_machine systemctl show -P MainPID rnbd-bridge@vm1.service >main.txt
-  in_machine cat "/proc/$(<main.txt)/cmdline" | tr '\0' ' ' >cmdline.txt
+  eventually 20 has_begun
   says cmdline.txt "--access rw --access $1 rnbd.tcp://127.0.0.1:1234/vm1 $"
+}
+# has_begun: systemd has a process of its own there until it has become the program.
+has_begun() {
+  in_machine cat "/proc/$(process)/cmdline" 2>/dev/null | tr '\0' ' ' >cmdline.txt
+  grep -q 'rnbd-bridge ' cmdline.txt
 }
 process() { in_machine systemctl show -P MainPID rnbd-bridge@vm1.service; }
 runs_anew() { [[ $(process) != 0 && $(process) != "$1" ]]; }
