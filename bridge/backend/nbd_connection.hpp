@@ -13,7 +13,6 @@
 #include "bridge/backend/backend.hpp"
 #include "bridge/backend/file_engine.hpp"
 #include "bridge/backend/nbd_connect.hpp"
-#include "bridge/backend/nbd_range.hpp"
 #include "rdma/transport/reactor.hpp"
 
 namespace rnbd {
