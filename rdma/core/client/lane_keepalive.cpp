@@ -26,7 +26,7 @@ bool ClientLane::probe(unsigned path, unsigned misses_max, Instant now) {
   if (!race.on_interval(misses_max)) return false;
   // Answers to requests prove nothing: those may have come before one that did not pass.
   if (slots_.on_answered(path, race.answered())) {
-    waiting_.on_arrived();  // no permit is with a request that waits for a path
+    waiting_.on_arrived();  // that one's permit will be free for them
   }
   const Instant since = std::max(std::exchange(connection.probed_, now), carried_until_);
   if (race.silence() == 0 && since < now && carries(path)) {
