@@ -44,6 +44,7 @@ void Reactor::run() {
     // Sleeping is right only when nothing is put off.
     unsigned handled = 0;
     heard_ = nullptr;
+    if (alarms_.next() != Instant::max()) alarms_.ring(now());
     if (head_ == nullptr) handled = wait();
     // A second look at the events costs a system call: only when it makes a larger batch.
     if (head_ == nullptr) {
@@ -60,7 +61,10 @@ void Reactor::run() {
 unsigned Reactor::wait() {
   unsigned handled = 0;
   if (awaited_ != nullptr && spin(handled)) return handled;
-  return io_.run_one() != 0 ? 1 : 0;
+  const Instant next = alarms_.next();
+  if (next == Instant::max()) return io_.run_one() != 0 ? 1 : 0;
+  return io_.run_one_until(std::chrono::steady_clock::time_point{next.time_since_epoch()}) != 0 ? 1
+                                                                                                : 0;
 }
 
 /// False: nothing came. An event may end the object that is awaited.

@@ -9,6 +9,7 @@
 
 #include "rdma/core/spin_score.hpp"
 #include "rdma/core/time.hpp"
+#include "rdma/transport/alarm.hpp"
 #include "rdma/transport/readiness.hpp"
 
 namespace rtrs {
@@ -52,7 +53,8 @@ class Awaited {
   ~Awaited() = default;
 };
 
-/// An event loop: handles ready events, then runs deferred work, then sleeps.
+/// An event loop: handles ready events, then runs deferred work, then sleeps until the next event
+/// or alarm.
 ///
 /// A connection may wait for its next request itself, when its requests come one at a time and
 /// nothing else has happened for hundreds of them. Receiving costs less than being told and
@@ -71,6 +73,7 @@ class Reactor {
   unsigned index() const { return index_; }
   boost::asio::io_context& io() { return io_; }
   HangUps& hang_ups() { return hang_ups_; }
+  Alarms& alarms() { return alarms_; }
 
   /// Runs `work` once at the end of the current batch of events.
   void defer(Deferred& work) {
@@ -111,6 +114,7 @@ class Reactor {
 
   unsigned index_;
   Duration time_to_finish_ = std::chrono::milliseconds{500};
+  Alarms alarms_;  ///< outlives what has them, which events under way may hold
   boost::asio::io_context io_;
   HangUps hang_ups_;
   Deferred* head_ = nullptr;

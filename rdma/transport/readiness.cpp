@@ -25,13 +25,11 @@ HangUps::HangUps(boost::asio::io_context& io) : events_{io} {
   wait();
 }
 
-void HangUps::add(int descriptor, Readiness& readiness) {
+int HangUps::add(int descriptor, HangUpHandler& handler) {
   epoll_event event{};
   event.events = EPOLLRDHUP | EPOLLET;
-  event.data.ptr = &readiness;
-  if (epoll_ctl(events_.native_handle(), EPOLL_CTL_ADD, descriptor, &event) != 0) {
-    throw std::system_error{errno, std::generic_category(), "epoll_ctl"};
-  }
+  event.data.ptr = &handler;
+  return epoll_ctl(events_.native_handle(), EPOLL_CTL_ADD, descriptor, &event) == 0 ? 0 : errno;
 }
 
 void HangUps::remove(int descriptor) {
@@ -45,7 +43,7 @@ void HangUps::wait() {
     epoll_event event{};
     const int count = epoll_wait(events_.native_handle(), &event, 1, 0);
     wait();
-    if (count == 1) static_cast<Readiness*>(event.data.ptr)->on_hang_up();
+    if (count == 1) static_cast<HangUpHandler*>(event.data.ptr)->on_hang_up();
   });
 }
 
@@ -95,15 +93,13 @@ Readiness::Readiness(boost::asio::io_context& io, HangUps& hang_ups, int descrip
   auto registration = std::make_unique<Registration>(Registration{
       reactor, descriptor, std::make_unique<Wait>(handler, &ReadinessHandler::on_readable),
       std::make_unique<Wait>(handler, &ReadinessHandler::on_writable)});
-  const int error = reactor.register_descriptor(descriptor, registration->data);
+  int error = reactor.register_descriptor(descriptor, registration->data);
   if (error != 0) throw std::system_error{error, std::generic_category(), "epoll_ctl"};
   registration_ = std::move(registration);
-  try {
-    hang_ups_.add(descriptor, *this);
-  } catch (...) {
-    close();
-    throw;
-  }
+  error = hang_ups_.add(descriptor, *this);
+  if (error == 0) return;
+  close();
+  throw std::system_error{error, std::generic_category(), "epoll_ctl"};
 }
 
 Readiness::~Readiness() { close(); }

@@ -8,7 +8,14 @@
 
 namespace rtrs {
 
-class Readiness;
+/// Gets the event.
+class HangUpHandler {
+ public:
+  virtual void on_hang_up() = 0;
+
+ protected:
+  ~HangUpHandler() = default;
+};
 
 /// Notices that peers have closed their sockets, which edges alone do not tell. Data and the end of
 /// the stream may come with one edge, and a short read proves only that the data were read.
@@ -21,10 +28,12 @@ class HangUps {
   HangUps(const HangUps&) = delete;
   HangUps& operator=(const HangUps&) = delete;
 
- private:
-  friend class Readiness;
-  void add(int descriptor, Readiness& readiness);
+  /// The handler must live until the descriptor is removed or closed; it is told once. The result:
+  /// 0, or an errno when the descriptor is not watched.
+  [[nodiscard]] int add(int descriptor, HangUpHandler& handler);
   void remove(int descriptor);
+
+ private:
   void wait();
 
   boost::asio::posix::stream_descriptor events_;  ///< an epoll instance of its own
@@ -46,7 +55,7 @@ class ReadinessHandler {
 ///
 /// Threads: that of the io_context.
 /// Source:  epoll(7), edge-triggered. Made of the same parts as the sockets of Boost 1.81's Asio.
-class Readiness {
+class Readiness final : private HangUpHandler {
  public:
   /// The descriptor must stay open until close().
   Readiness(boost::asio::io_context& io, HangUps& hang_ups, int descriptor,
@@ -66,11 +75,10 @@ class Readiness {
   void close();
 
  private:
-  friend class HangUps;
   struct Wait;
   struct Registration;
   void start(Wait& wait, int kind, bool speculative);
-  void on_hang_up();
+  void on_hang_up() override;
 
   std::unique_ptr<Registration> registration_;
   HangUps& hang_ups_;

@@ -57,6 +57,61 @@ signal.pause()' "${uri/\/\/\//\/\/\/a}"
 }
 it "descriptors and threads are what each session, export and client needs" counts
 
+# calls NAME THREADS SECONDS: the number of system calls of its threads of that name, in $called.
+calls() {
+  local traced=() task
+  for task in "/proc/${pid[$1]}/task/"*; do
+    [[ $(<"$task/comm") != "$2"* ]] || traced+=(-p "${task##*/}")
+  done
+  ((${#traced[@]} > 0)) || fail "$1 has no thread $2"
+  timeout -s INT "$3" strace -qq -o "calls.$1" "${traced[@]}" 2>strace.err || true
+  [[ -s calls.$1 ]] || skip "strace is not allowed to look: $(<strace.err)"
+  called=$(grep -vc resumed "calls.$1")
+}
+# An end has a heartbeat to send or to answer twice a second, and what is cut at either end of the time.
+idle_path() {
+  requires strace
+  requires_python nbd
+  local seconds=20 end name threads called fewest round
+  truncate -s 1M image
+  start_server --reactors 1 --export a="$PWD/image"
+  if [[ $1 == bridge ]]; then
+    start_bridge "rnbd+tcp://$address" --lanes 2 --connect-timeout 2s
+  else
+    start_nbdkit "$plugin" "rnbd+tcp://$address/a" lanes=2 connect-timeout=2s
+  fi
+  spawn client /usr/bin/python3 -c '
+import nbd, signal, sys
+h = nbd.NBD()
+h.set_export_name("a")
+h.connect_unix(sys.argv[1])
+h.pread(4096, 0)
+print("there", flush=True)
+signal.pause()' "$socket"
+  wait_for_line client.out there
+  sleep 4 # until nobody looks at what was used a moment ago, and connect-timeout has passed
+  for end in "$1 rtrs-client" "server rtrs-0"; do
+    read -r name threads <<<"$end"
+    fewest=1000000
+    for round in 1 2 3; do
+      calls "$name" "$threads" "$seconds"
+      ((called >= fewest)) || fewest=$called
+      ((fewest > 8 * seconds + 4)) || break
+    done
+    echo "$name: $fewest system calls of an idle path in $seconds s"
+    ((fewest <= 8 * seconds + 4)) || {
+      grep -v resumed "calls.$name" | sed 's/(.*//' | sort | uniq -c
+      fail "an idle path costs $name $fewest system calls in $seconds s"
+    }
+    ((fewest >= 2 * seconds)) || fail "$name: $fewest system calls are too few to be all of them"
+  done
+  kill_hard client
+}
+if [[ -z $sanitizer ]]; then
+  it "an idle path costs the bridge and the server 8 system calls a second" idle_path bridge
+  it "... and the plugin as few" idle_path nbdkit
+fi
+
 # Each record is two waits for the disk when it is written alone.
 first_writes() {
   local server_command=("${server_command[@]}") library=${RNBD_SLOW_SYNC:-$build_dir/tests/integration/libslow_sync.so}

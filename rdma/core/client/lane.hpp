@@ -204,6 +204,8 @@ class ClientLane final {
   const LaneSlots& permits() const { return slots_; }
   /// The number of requests in flight on an attached path.
   unsigned in_flight(unsigned path) const { return choice_.in_flight(path); }
+  /// Answers are due on some connection. Otherwise a peer that keeps the rules sends nothing.
+  bool expects_arrivals() const;
   Connection& connection(unsigned path) { return connections_[path]; }
   const Connection& connection(unsigned path) const { return connections_[path]; }
 

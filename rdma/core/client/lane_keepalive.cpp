@@ -43,6 +43,13 @@ bool ClientLane::probe(unsigned path, unsigned misses_max, Instant now) {
   return true;
 }
 
+bool ClientLane::expects_arrivals() const {
+  return slots_.owing() != 0 ||
+         std::ranges::any_of(connections_, [this](const Connection& connection) {
+           return in_flight(connection.path_) > 0 || !connection.race_.is_calm();
+         });
+}
+
 void ClientLane::Connection::ask(Instant now) {
   race_.on_asked(now);
   link_.queue_pair->write_with_immediate({}, {}, {}, wire::kHeartbeat);

@@ -16,12 +16,13 @@ void BackgroundJobs::start(std::uint32_t features) {
 }
 
 void BackgroundJobs::ask_later() {
-  next_.set(kBackgroundPause, [this] {
+  const auto ask = [this] {
     if (lanes_.is_shut_down()) return;
     cancel_slow();
     if (lanes_.control().attached()) run();
     ask_later();
-  });
+  };
+  next_.set(kBackgroundPause, ask, kBackgroundPause / 2);  // with a heartbeat
 }
 
 void BackgroundJobs::run() {
@@ -32,7 +33,7 @@ void BackgroundJobs::run() {
   job_->on_finish(
       [](void* context) {
         auto& self = *static_cast<BackgroundJobs*>(context);
-        boost::asio::post(self.io_, [&self] { self.ended(); });
+        boost::asio::post(self.reactor_.io(), [&self] { self.ended(); });
       },
       this);
   job_->start(lanes_.control());

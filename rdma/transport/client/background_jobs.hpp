@@ -3,7 +3,6 @@
 // requests that wait for long.
 #pragma once
 
-#include <boost/asio/io_context.hpp>
 #include <cstdint>
 #include <memory>
 
@@ -12,6 +11,7 @@
 #include "rdma/transport/alarm.hpp"
 #include "rdma/transport/client/lanes.hpp"
 #include "rdma/transport/client/notices.hpp"
+#include "rdma/transport/reactor.hpp"
 
 namespace rtrs {
 
@@ -23,8 +23,8 @@ namespace rtrs {
 class BackgroundJobs {
  public:
   /// All must outlive this object. A null handler has no jobs.
-  BackgroundJobs(boost::asio::io_context& io, RecoveryHandler* handler, ClientLanes& lanes)
-      : io_{io}, handler_{handler}, lanes_{lanes}, next_{io} {}
+  BackgroundJobs(Reactor& reactor, RecoveryHandler* handler, ClientLanes& lanes)
+      : reactor_{reactor}, handler_{handler}, lanes_{lanes}, next_{reactor.alarms()} {}
 
   /// The session is up, with these features: asks every kBackgroundPause from now on.
   void start(std::uint32_t features);
@@ -37,7 +37,7 @@ class BackgroundJobs {
   void ended();
   void cancel_slow();
 
-  boost::asio::io_context& io_;
+  Reactor& reactor_;
   RecoveryHandler* handler_;
   ClientLanes& lanes_;
   Alarm next_;

@@ -63,25 +63,21 @@ tl::expected<std::unique_ptr<Client>, Failure> Client::connect(ClientOptions opt
 ClientDriver::ClientDriver(ClientOptions options)
     : options_{std::move(options)},
       notices_{options_},
-      work_{io_.get_executor()},
-      deadline_{io_},
-      look_timer_{io_},
-      race_timer_{io_},
       machine_{session_options(options_), random_bits, options_.recovery != nullptr},
       session_{machine_.session()},
       directory_{options_, session_},
-      lanes_{io_, options_, notices_, paths_, *this},
+      lanes_{reactor_, options_, notices_, paths_, *this},
       memory_{lanes_},
       attempts_{options_, session_, notices_},
       held_{options_, notices_, lanes_},
-      jobs_{io_, options_.recovery, lanes_} {}
+      jobs_{reactor_, options_.recovery, lanes_} {}
 
 ClientDriver::~ClientDriver() {
   if (!thread_.joinable()) return;
   asio::post(io_, [this] {
     paths_.say_goodbye();
     fail_on_io(notices_.failure_of(Cause{Cause::Kind::closed}));
-    io_.stop();  // also when a name is still being resolved or a connection being made
+    reactor_.stop();  // also when a name is still being resolved or a connection being made
   });
   thread_.join();
 }
@@ -98,7 +94,7 @@ void ClientDriver::run_background_thread() {
   while (!io_.stopped()) {
     // Nothing may escape: this thread lives in somebody else's program.
     try {
-      io_.run();
+      reactor_.run();
     } catch (const std::exception& exception) {
       fail_on_io(failure_of(exception));
     }
@@ -111,9 +107,8 @@ tl::expected<void, Failure> ClientDriver::establish(const Interrupt& interrupt) 
 }
 
 void ClientDriver::wait_for_deadline_on_io() {
-  deadline_.expires_after(options_.connect_timeout);
-  deadline_.async_wait([this](boost::system::error_code cancelled) {
-    if (!cancelled && !closed_ && !alive()) fail_on_io(attempts_.too_late());
+  deadline_.set(options_.connect_timeout, [this] {
+    if (!closed_ && !alive()) fail_on_io(attempts_.too_late());
   });
 }
 
@@ -141,8 +136,8 @@ void ClientDriver::fail_on_io(Failure failure) {
 
 void ClientDriver::close_on_io() {
   deadline_.cancel();
-  look_timer_.cancel();
-  race_timer_.cancel();
+  next_look_.cancel();
+  next_race_.cancel();
   jobs_.stop();
   paths_.close_all();
   if (recovery_) recovery_->break_off();

@@ -2,9 +2,6 @@
 // The client of a session at run time: a background thread, connections and lanes.
 #pragma once
 
-#include <boost/asio/executor_work_guard.hpp>
-#include <boost/asio/io_context.hpp>
-#include <boost/asio/steady_timer.hpp>
 #include <functional>
 #include <memory>
 #include <string>
@@ -107,11 +104,11 @@ class ClientDriver final : public Client, public PathDriverOwner, public ClientL
   ClientNotices notices_;
   SessionLimits limits_;  ///< constant once the session is up
 
-  boost::asio::io_context io_{1};
-  boost::asio::executor_work_guard<boost::asio::io_context::executor_type> work_;
-  boost::asio::steady_timer deadline_;
-  boost::asio::steady_timer look_timer_;
-  boost::asio::steady_timer race_timer_;
+  Reactor reactor_{0};
+  boost::asio::io_context& io_{reactor_.io()};
+  Alarm deadline_{reactor_.alarms()};
+  Alarm next_look_{reactor_.alarms()};
+  Alarm next_race_{reactor_.alarms()};
   bool watches_races_ = false;
   unsigned calm_looks_ = 0;  ///< in a row, at races without a change
   ClientMachine machine_;

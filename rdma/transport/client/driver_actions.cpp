@@ -41,13 +41,10 @@ void ClientDriver::look_on_io() {
 void ClientDriver::schedule_look_on_io() {
   const Instant next = machine_.next_deadline();
   if (next == Instant::max()) {
-    look_timer_.cancel();
-    return;
+    next_look_.cancel();
+  } else {
+    next_look_.set(std::max(Duration::zero(), next - now()), [this] { look_on_io(); });
   }
-  look_timer_.expires_after(std::max(Duration::zero(), next - now()));
-  look_timer_.async_wait([this](boost::system::error_code cancelled) {
-    if (!cancelled) look_on_io();
-  });
 }
 
 // ---- The race of the paths ---------------------------------------------------------------------
@@ -64,10 +61,7 @@ void ClientDriver::watch_races_on_io() {
 
 void ClientDriver::schedule_race_on_io() {
   constexpr Duration kLook = std::chrono::milliseconds{50};
-  race_timer_.expires_after(kLook);
-  race_timer_.async_wait([this](boost::system::error_code cancelled) {
-    if (!cancelled && !closed_) look_at_races_on_io();
-  });
+  next_race_.set(kLook, [this] { look_at_races_on_io(); });
 }
 
 /// A session that nobody uses is not looked at. Its next request has this thread look again, which
@@ -157,11 +151,12 @@ void ClientDriver::connect_on_io(unsigned index) {
       session_.was_up()
           ? std::min(options_.connect_timeout, std::max(kPatience, options_.heartbeat_interval * 4))
           : options_.connect_timeout;
-  paths_.start(index, std::make_shared<PathDriver>(
-                          io_, session_.path(index), connect_options(options_, address, patience),
-                          paths_.lookup(index, address.host), options_.session_name,
-                          options_.connect_timeout, *this,
-                          PathLife{.path = index, .generation = machine_.generation(index)}));
+  paths_.start(
+      index,
+      std::make_shared<PathDriver>(
+          reactor_, session_.path(index), connect_options(options_, address, patience),
+          paths_.lookup(index, address.host), options_.session_name, options_.connect_timeout,
+          *this, PathLife{.path = index, .generation = machine_.generation(index)}));
 }
 
 void ClientDriver::on_ready(PathLife life) {

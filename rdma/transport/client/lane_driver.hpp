@@ -16,6 +16,7 @@
 #include "rdma/core/spin_score.hpp"
 #include "rdma/mailbox.hpp"
 #include "rdma/transport/connection.hpp"
+#include "rdma/transport/readiness.hpp"
 
 namespace rtrs {
 
@@ -39,7 +40,7 @@ class LaneDriverOwner {
 /// spins before it sleeps leaves the lane to others between two looks.
 ///
 /// Threads: run() any; the rest the session's background thread.
-class LaneDriver {
+class LaneDriver final : public HangUpHandler {
  public:
   /// `unresolved`, `opens`: see ClientLane; `spin`: see ClientOptions.
   LaneDriver(std::uint16_t first_slot, std::uint16_t slots, Unresolved* unresolved,
@@ -61,8 +62,10 @@ class LaneDriver {
   void with_connections(const std::function<void(Connection&)>& function);
   /// Runs the function on the lane, while it is held.
   void with_lane(const std::function<void(ClientLane&)>& function);
-  /// Looks after a lane that nobody drives.
+  /// Receives what comes to a lane that nobody drives. Where nothing is due, nothing comes.
   void service();
+  /// The peer has closed a connection of the lane.
+  void on_hang_up() override;
   /// True when something arrived on the path since the last call.
   bool heard(unsigned path);
   /// A change waits for one that was given up, see ClientLane.
@@ -154,6 +157,7 @@ class LaneDriver {
   unsigned path_limit_ = 0;  ///< no path from here on was ever attached
   Leader leader_ = Leader::nobody;
   bool unwatched_ = false;  ///< nobody looks at the race, and somebody must if requests come
+  bool hung_up_ = false;    ///< and perhaps nobody has read that yet
   PathMask silent_ = 0;     ///< at the last look
   PathMask more_ = 0;       ///< paths with arrivals, perhaps, without an event of the descriptors
   Waiter* followers_head_ = nullptr;

@@ -55,9 +55,18 @@ void LaneDriver::with_lane(const std::function<void(ClientLane&)>& function) {
 }
 
 void LaneDriver::service() {
-  if (const Lock lock{mutex_, std::try_to_lock}; lock && !led()) {
-    drive();  // once: a server that floods the lane must not keep the thread of the heartbeats
+  const Lock lock{mutex_, std::try_to_lock};
+  if (!lock || led() || (!lane_.expects_arrivals() && !hung_up_)) return;
+  hung_up_ = false;
+  drive();  // once: a server that floods the lane must not keep the thread of the heartbeats
+}
+
+void LaneDriver::on_hang_up() {
+  {
+    const Lock lock{mutex_};
+    hung_up_ = true;
   }
+  service();
 }
 
 bool LaneDriver::holds_back_owner() {

@@ -21,12 +21,12 @@ auto is_same_as(ConstBytes memory) {
 
 }  // namespace
 
-ClientLanes::ClientLanes(boost::asio::io_context& io, const ClientOptions& options,
-                         ClientNotices& notices, PathDrivers& paths, ClientLanesOwner& owner)
-    : io_{io}, options_{options}, notices_{notices}, paths_{paths}, owner_{owner} {
+ClientLanes::ClientLanes(Reactor& reactor, const ClientOptions& options, ClientNotices& notices,
+                         PathDrivers& paths, ClientLanesOwner& owner)
+    : reactor_{reactor}, options_{options}, notices_{notices}, paths_{paths}, owner_{owner} {
   for (Unresolved* scope : {&unresolved_, &control_unresolved_}) {
     scope->on_end = [this, scope] {
-      boost::asio::post(io_, [this, scope] { go_on_after(*scope); });
+      boost::asio::post(reactor_.io(), [this, scope] { go_on_after(*scope); });
     };
   }
 }
@@ -71,6 +71,8 @@ void ClientLanes::attach(PathLife life, PathDriver& driver,
   for (std::uint16_t cid = 1; cid <= lanes_.size(); ++cid) {
     auto connection = driver.take(cid);
     prepare(*connection);
+    // One that is not watched is found dead by the next request.
+    static_cast<void>(reactor_.hang_ups().add(connection->descriptor(), *lanes_[cid - 1U]));
     lanes_[cid - 1U]->attach(
         life, std::move(connection),
         [&](ClientLane& lane, QueuePair& queue_pair) { core.attach(lane, path, cid, queue_pair); });

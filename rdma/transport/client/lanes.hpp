@@ -2,7 +2,6 @@
 // All lanes of a client's session, and the memory that their connections know.
 #pragma once
 
-#include <boost/asio/io_context.hpp>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -19,6 +18,7 @@
 #include "rdma/transport/client/notices.hpp"
 #include "rdma/transport/client/path_drivers.hpp"
 #include "rdma/transport/connection.hpp"
+#include "rdma/transport/reactor.hpp"
 
 namespace rtrs {
 
@@ -39,7 +39,7 @@ class ClientLanesOwner : public LaneDriverOwner {
 class ClientLanes {
  public:
   /// All must outlive this object.
-  ClientLanes(boost::asio::io_context& io, const ClientOptions& options, ClientNotices& notices,
+  ClientLanes(Reactor& reactor, const ClientOptions& options, ClientNotices& notices,
               PathDrivers& paths, ClientLanesOwner& owner);
 
   /// `slots`: the permits of the control lane, and of each lane of I/O.
@@ -101,7 +101,7 @@ class ClientLanes {
   int error_without_path(const ClientLane& lane) const;
   int error_without_path() const;
 
-  boost::asio::io_context& io_;
+  Reactor& reactor_;
   const ClientOptions& options_;
   ClientNotices& notices_;
   PathDrivers& paths_;

@@ -29,14 +29,13 @@ MemoryPathDriver::MemoryPathDriver(ClientPathOptions path, ConnectOptions connec
       connect_{std::move(connect)},
       session_name_{path.session_name},
       timeout_{timeout},
-      work_{io_.get_executor()},
       core_{std::move(path)} {}
 
 MemoryPathDriver::~MemoryPathDriver() {
   if (!thread_.joinable()) return;
-  asio::post(io_, [this] {
+  asio::post(reactor_.io(), [this] {
     lost_on_io({ESHUTDOWN, "the memory path was closed"});
-    io_.stop();
+    reactor_.stop();
   });
   thread_.join();
 }
@@ -62,11 +61,11 @@ tl::expected<void, Failure> MemoryPathDriver::establish(const Interrupt& interru
 
 void MemoryPathDriver::run_thread() {
   pthread_setname_np(pthread_self(), "rtrs-memory");
-  asio::post(io_, [this] { start_on_io(); });
-  while (!io_.stopped()) {
+  asio::post(reactor_.io(), [this] { start_on_io(); });
+  while (!reactor_.io().stopped()) {
     // Nothing may escape: this thread lives in somebody else's program.
     try {
-      io_.run();
+      reactor_.run();
     } catch (const std::exception& exception) {
       lost_on_io(failure_of(exception));
     }
@@ -75,8 +74,8 @@ void MemoryPathDriver::run_thread() {
 
 void MemoryPathDriver::start_on_io() {
   auto lookup = std::make_shared<HostLookup>(connect_.address.host);
-  driver_ = std::make_shared<PathDriver>(io_, core_, connect_, std::move(lookup), session_name_,
-                                         timeout_, *this, PathLife{});
+  driver_ = std::make_shared<PathDriver>(reactor_, core_, connect_, std::move(lookup),
+                                         session_name_, timeout_, *this, PathLife{});
   driver_->start();
 }
 
@@ -87,7 +86,7 @@ void MemoryPathDriver::on_ready(PathLife) {
           // Before the caller who finds that out goes on.
           const Failure failure{EIO, name_of(connect_.address) + ": " + why};
           note_failure(failure);
-          asio::post(io_, [this, failure] { lost_on_io(failure); });
+          asio::post(reactor_.io(), [this, failure] { lost_on_io(failure); });
         }));
   }
   const std::lock_guard lock{mutex_};

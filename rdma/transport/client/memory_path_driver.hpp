@@ -5,8 +5,6 @@
 
 #include <array>
 #include <atomic>
-#include <boost/asio/executor_work_guard.hpp>
-#include <boost/asio/io_context.hpp>
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
@@ -138,8 +136,7 @@ class MemoryPathDriver final : public MemoryPath, public PathDriverOwner {
   ConnectOptions connect_;
   std::string session_name_;
   Duration timeout_;
-  boost::asio::io_context io_{1};
-  boost::asio::executor_work_guard<boost::asio::io_context::executor_type> work_;
+  Reactor reactor_{0};
   ClientPath core_;
   std::shared_ptr<PathDriver> driver_;
   std::vector<std::unique_ptr<MemoryLane>> lanes_;  ///< constant once it is alive

@@ -3,6 +3,7 @@
 
 #include <boost/asio/bind_cancellation_slot.hpp>
 #include <boost/asio/co_spawn.hpp>
+#include <boost/asio/dispatch.hpp>
 #include <boost/asio/post.hpp>
 #include <cerrno>
 #include <cstring>
@@ -24,10 +25,10 @@ namespace asio = boost::asio;
 
 }  // namespace
 
-PathDriver::PathDriver(asio::io_context& io, ClientPath& core, ConnectOptions options,
+PathDriver::PathDriver(Reactor& reactor, ClientPath& core, ConnectOptions options,
                        std::shared_ptr<HostLookup> lookup, std::string session_name,
                        Duration lookup_patience, PathDriverOwner& owner, PathLife life)
-    : io_{io},
+    : reactor_{reactor},
       core_{core},
       options_{std::move(options)},
       lookup_{std::move(lookup)},
@@ -36,9 +37,8 @@ PathDriver::PathDriver(asio::io_context& io, ClientPath& core, ConnectOptions op
       lookup_patience_{lookup_patience},
       owner_{owner},
       life_{life},
-      deadline_{io},
-      heartbeat_timer_{io},
-      control_descriptor_{io} {}
+      deadline_{reactor.alarms()},
+      heartbeat_{reactor.alarms()} {}
 
 // ---- Connecting --------------------------------------------------------------------------------
 
@@ -56,14 +56,15 @@ void PathDriver::start() {
       self->fail(failure_of(error));
     }
   };
-  asio::co_spawn(io_, connect_all(), asio::bind_cancellation_slot(attempt_.slot(), ended));
+  asio::co_spawn(reactor_.io(), connect_all(),
+                 asio::bind_cancellation_slot(attempt_.slot(), ended));
 }
 
 void PathDriver::restart_deadline() {
-  deadline_.set(options_.patience, [self = shared_from_this()] {
-    self->fail({ETIMEDOUT, "timed out while connecting to " + self->server_ +
-                               " (is the address right, does a firewall drop packets, does the "
-                               "server hang?)"});
+  deadline_.set(options_.patience, [this] {
+    fail({ETIMEDOUT, "timed out while connecting to " + server_ +
+                         " (is the address right, does a firewall drop packets, does the "
+                         "server hang?)"});
   });
 }
 
@@ -147,7 +148,7 @@ asio::awaitable<tl::expected<void, Failure>> PathDriver::prove_all() {
 asio::awaitable<tl::expected<void, Failure>> PathDriver::prove(Connection& connection,
                                                                std::uint16_t cid) {
   using Status = Connection::Status;
-  asio::posix::stream_descriptor waiting{io_, connection.descriptor()};
+  asio::posix::stream_descriptor waiting{reactor_.io(), connection.descriptor()};
   const auto release = [](asio::posix::stream_descriptor* one) { one->release(); };
   const std::unique_ptr<asio::posix::stream_descriptor, decltype(release)> guard{&waiting, release};
   auth::ClientProof& proof = core_.proofs().at(cid);
@@ -237,16 +238,23 @@ Failure PathDriver::refusal(Complaint complaint) const {
 
 void PathDriver::exchange_infos() {
   control_ = std::move(connections_[0]);
-  control_descriptor_.assign(control_->descriptor());
+  control_readiness_ = std::make_unique<Readiness>(reactor_.io(), reactor_.hang_ups(),
+                                                   control_->descriptor(), *this);
   core_.start_exchange(*control_);
-  wait_for_control();
+  control_readiness_->wait_to_read();
 }
 
-void PathDriver::wait_for_control() {
-  control_descriptor_.async_wait(asio::posix::stream_descriptor::wait_read,
-                                 [self = shared_from_this()](boost::system::error_code error) {
-                                   if (!error && !self->closed_) self->progress();
-                                 });
+void PathDriver::on_readable() {
+  const auto self = shared_from_this();  // the owner may let go of it
+  if (!closed_) progress();
+}
+
+void PathDriver::on_writable() { flush(); }
+
+void PathDriver::progress_later() {
+  asio::post(reactor_.io(), [self = shared_from_this()] {
+    if (!self->closed_) self->progress();
+  });
 }
 
 void PathDriver::progress() {
@@ -272,25 +280,15 @@ void PathDriver::progress() {
   flush();
   owner_.flush_all();
   if (closed_) return;
-  if (status == Status::more) {
-    asio::post(io_, [self = shared_from_this()] {
-      if (!self->closed_) self->progress();
-    });
-  } else {
-    wait_for_control();
-  }
+  // The last words of a peer that has closed are read.
+  if (status == Status::more || control_readiness_->hung_up()) return progress_later();
+  control_readiness_->wait_to_read();
 }
 
 void PathDriver::flush() {
   if (closed_ || !control_) return;
   control_->flush();
-  if (!control_->wants_to_write() || control_writing_) return;
-  control_writing_ = true;
-  control_descriptor_.async_wait(asio::posix::stream_descriptor::wait_write,
-                                 [self = shared_from_this()](boost::system::error_code error) {
-                                   self->control_writing_ = false;
-                                   if (!error) self->flush();
-                                 });
+  if (control_->wants_to_write()) control_readiness_->wait_to_write();
 }
 
 void PathDriver::is_ready() {
@@ -304,13 +302,11 @@ void PathDriver::is_ready() {
 // ---- Life and death ----------------------------------------------------------------------------
 
 void PathDriver::schedule_tick() {
-  heartbeat_timer_.expires_after(core_.pulse().next_deadline() - now());
-  heartbeat_timer_.async_wait([self = shared_from_this()](boost::system::error_code error) {
-    if (!error && !self->closed_) self->tick();
-  });
+  heartbeat_.set(core_.pulse().next_deadline() - now(), [this] { tick(); });
 }
 
 void PathDriver::tick() {
+  const auto self = shared_from_this();  // the owner may let go of it
   const bool traffic = owner_.on_heartbeat(life_);
   if (closed_) return;
   if (core_.on_tick(now(), traffic) == Heartbeat::Verdict::dead) {
@@ -322,17 +318,22 @@ void PathDriver::tick() {
 
 void PathDriver::fail(const Failure& failure) {
   if (closed_) return;
+  const auto self = shared_from_this();  // the owner may let go of it
   close();
   owner_.on_lost(life_, failure);
 }
 
 void PathDriver::close() {
   if (std::exchange(closed_, true)) return;
-  attempt_.emit(asio::cancellation_type::terminal);  // it ends at its present wait
+  // The attempt ends at its present wait. An alarm is no event of Asio's, which would put off the
+  // rest of this until the signal is gone.
+  asio::dispatch(reactor_.io(), [self = shared_from_this()] {
+    self->attempt_.emit(asio::cancellation_type::terminal);
+  });
   deadline_.cancel();
-  heartbeat_timer_.cancel();
+  heartbeat_.cancel();
   context_.reset();  // the last connection takes the path's domain with it
-  if (control_descriptor_.is_open()) control_descriptor_.release();
+  if (control_readiness_) control_readiness_->close();
   if (control_) control_->close();
   connections_.clear();
 }

@@ -6,8 +6,6 @@
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/cancellation_signal.hpp>
 #include <boost/asio/io_context.hpp>
-#include <boost/asio/posix/stream_descriptor.hpp>
-#include <boost/asio/steady_timer.hpp>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -20,6 +18,7 @@
 #include "rdma/transport/alarm.hpp"
 #include "rdma/transport/connection.hpp"
 #include "rdma/transport/factory.hpp"
+#include "rdma/transport/reactor.hpp"
 #include "rdma/transport/resolve.hpp"
 
 namespace rtrs {
@@ -50,11 +49,11 @@ inline constexpr std::uint32_t kMemoryWindow = 128 * 1024;  ///< bytes of one
 /// Held by a shared pointer: a connection attempt that is under way outlasts close().
 ///
 /// Threads: the session's background thread.
-class PathDriver : public std::enable_shared_from_this<PathDriver> {
+class PathDriver final : public std::enable_shared_from_this<PathDriver>, public ReadinessHandler {
  public:
-  /// `core` and `owner` must live until close(). An attempt has failed when it makes no progress
-  /// for `options.patience`, which begins when the host's address is known.
-  PathDriver(boost::asio::io_context& io, ClientPath& core, ConnectOptions options,
+  /// `reactor`, `core` and `owner` must live until close(). An attempt has failed when it makes no
+  /// progress for `options.patience`, which begins when the host's address is known.
+  PathDriver(Reactor& reactor, ClientPath& core, ConnectOptions options,
              std::shared_ptr<HostLookup> lookup, std::string session_name, Duration lookup_patience,
              PathDriverOwner& owner, PathLife life);
 
@@ -86,14 +85,16 @@ class PathDriver : public std::enable_shared_from_this<PathDriver> {
   Failure proof_failure(const Connection& connection, const auth::ClientProof& proof) const;
   void restart_deadline();
   void exchange_infos();
-  void wait_for_control();
+  void on_readable() override;
+  void on_writable() override;
   void progress();
+  void progress_later();
   void is_ready();
   void schedule_tick();
   void tick();
   void fail(const Failure& failure);
 
-  boost::asio::io_context& io_;
+  Reactor& reactor_;
   boost::asio::cancellation_signal attempt_;
   ClientPath& core_;
   ConnectOptions options_;
@@ -105,11 +106,10 @@ class PathDriver : public std::enable_shared_from_this<PathDriver> {
   const PathLife life_;
 
   Alarm deadline_;
-  boost::asio::steady_timer heartbeat_timer_;
-  boost::asio::posix::stream_descriptor control_descriptor_;
-  bool control_writing_ = false;
+  Alarm heartbeat_;
   std::shared_ptr<PathContext> context_;  ///< the transport's state for the path
   std::unique_ptr<Connection> control_;
+  std::unique_ptr<Readiness> control_readiness_;          ///< ends before control_
   std::vector<std::unique_ptr<Connection>> connections_;  ///< until they are taken
   std::string proven_as_;                                 ///< the user of our key
   bool ready_ = false;

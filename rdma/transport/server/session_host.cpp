@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "rdma/transport/server/session_host.hpp"
 
+#include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <exception>
 #include <utility>
 
@@ -18,7 +20,7 @@ SessionHost::SessionHost(SessionEnvironment& server, Admission::SessionId number
       number_{number},
       reactor_{reactor},
       machine_{options, times, handler, *this},
-      alarm_{reactor.io()} {
+      alarm_{reactor.alarms()} {
   session().reactor = &reactor;
   session().peer = first.peer;
   session().identity = first.identity;
@@ -50,13 +52,15 @@ void SessionHost::set_alarm() {
   const Instant due = machine_.next_deadline();
   if (due == std::exchange(alarm_at_, due)) return;
   if (due == Instant::max()) return alarm_.cancel();
-  surely([&] {
-    alarm_.set(due - now(), [this] {
-      alarm_at_ = Instant::max();
-      machine_.handle_timeout(now());
-      set_alarm();
-    });
-  });
+  // Heartbeats of clients come as often as this looks for them: the loop is awake for one then.
+  constexpr Duration kMostSlack = std::chrono::milliseconds{100};
+  const Duration delay = due - now();
+  const auto go_off = [this] {
+    alarm_at_ = Instant::max();
+    machine_.handle_timeout(now());
+    set_alarm();
+  };
+  surely([&] { alarm_.set(delay, go_off, std::clamp(delay / 8, Duration::zero(), kMostSlack)); });
 }
 
 void SessionHost::add_path(const Arrival& arrival, const std::string& peer) {

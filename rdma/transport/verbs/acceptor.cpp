@@ -159,7 +159,7 @@ class VerbsAcceptor final : public Acceptor {
         address_{"rdma:" + text_of(rdma_get_local_addr(id_.get()))},
         asked_{std::move(asked)},
         options_{std::move(options)},
-        again_{reactor.io()} {
+        again_{reactor.alarms()} {
     asked_.port = ntohs(rdma_get_src_port(id_.get()));  // 0 was any
   }
   ~VerbsAcceptor() override { close(); }

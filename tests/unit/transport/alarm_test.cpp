@@ -7,23 +7,36 @@
 #include <chrono>
 #include <functional>
 #include <optional>
+#include <vector>
+
+#include "rdma/transport/reactor.hpp"
 
 namespace rtrs::alarm_test {
 namespace {
 
 using namespace std::chrono_literals;
-namespace asio = boost::asio;
 
-TEST_CASE("an alarm that has gone off, but was not heard yet, is still set anew, or off") {
-  asio::io_context io;
-  std::optional<Alarm> alarm{io};
+/// The loop ends behind the alarms of this time.
+void run_for(Reactor& reactor, Duration time) {
+  Alarm end{reactor.alarms()};
+  end.set(time, [&] { reactor.stop(); });
+  reactor.run();
+}
+
+TEST_CASE("an alarm that is due, but was not heard yet, is still set anew, or off") {
+  Reactor reactor{0};
+  std::optional<Alarm> alarm{reactor.alarms()};
   int old = 0;
   int newer = 0;
   bool expects_newer = false;
   std::function<void()> act;
   SUBCASE("set anew") {
     expects_newer = true;
-    act = [&] { alarm->set(1ms, [&] { ++newer; }); };
+    const auto newer_one = [&] {
+      ++newer;
+      reactor.stop();
+    };
+    act = [&, newer_one] { alarm->set(1ms, newer_one); };
   }
   SUBCASE("cancelled") {
     act = [&] { alarm->cancel(); };
@@ -31,30 +44,95 @@ TEST_CASE("an alarm that has gone off, but was not heard yet, is still set anew,
   SUBCASE("destroyed") {
     act = [&] { alarm.reset(); };
   }
-  const auto expiry = std::chrono::steady_clock::now() + 20ms;
-  alarm->set(20ms, [&] { ++old; });
-  // The first keeps the loop until the alarm has expired; what it posts comes before the alarm's
-  // handler, but after the loop has looked at its timers.
-  asio::post(io, [&] {
-    while (std::chrono::steady_clock::now() < expiry + 1ms) {
+  alarm->set(5ms, [&] { ++old; });
+  const Instant expiry = now() + 6ms;
+  boost::asio::post(reactor.io(), [&] {
+    while (now() < expiry) {
     }
-    asio::post(io, [&] { act(); });
+    act();
   });
-  io.run();
+  run_for(reactor, expects_newer ? Duration{10s} : Duration{20ms});
   CHECK(old == 0);
   CHECK(newer == (expects_newer ? 1 : 0));
 }
 
 TEST_CASE("an alarm goes off once for each setting") {
-  asio::io_context io;
-  Alarm alarm{io};
+  Reactor reactor{0};
+  Alarm alarm{reactor.alarms()};
+  Alarm end{reactor.alarms()};
   int calls = 0;
+  const auto last = [&] {
+    ++calls;
+    end.set(10ms, [&] { reactor.stop(); });
+  };
   alarm.set(1ms, [&] {
     ++calls;
-    if (calls < 3) alarm.set(1ms, [&] { ++calls; });
+    alarm.set(1ms, last);
   });
-  io.run();
+  reactor.run();
   CHECK(calls == 2);
+}
+
+TEST_CASE("alarms go off in the order of their times, and one may end itself or another") {
+  Alarms alarms;
+  std::vector<int> order;
+  std::optional<Alarm> first{alarms};
+  Alarm second{alarms};
+  std::optional<Alarm> third{alarms};
+  CHECK(alarms.next() == Instant::max());
+  third->set(3s, [&] { order.push_back(3); });
+  second.set(2s, [&] {
+    order.push_back(2);
+    third.reset();
+  });
+  first->set(1s, [&] {
+    order.push_back(1);
+    first.reset();
+  });
+  alarms.ring(now());
+  CHECK(order.empty());
+  CHECK(alarms.next() <= now() + 1s);
+  alarms.ring(now() + 1500ms);
+  CHECK(order == std::vector{1});
+  alarms.ring(now() + 1h);
+  CHECK(order == std::vector{1, 2});
+  CHECK(alarms.next() == Instant::max());
+}
+
+TEST_CASE("an alarm with slack waits for another event, and not beyond its slack") {
+  Alarms alarms;
+  Alarm alarm{alarms};
+  int calls = 0;
+  const Instant begin = now();
+  alarm.set(
+      1s, [&] { ++calls; }, 500ms);
+  CHECK(alarms.next() >= begin + 1500ms);
+  alarms.ring(begin + 900ms);
+  CHECK(calls == 0);
+  alarms.ring(now() + 1s);
+  CHECK(calls == 1);
+}
+
+TEST_CASE("an alarm for ever is far away") {
+  Alarms alarms;
+  Alarm alarm{alarms};
+  int calls = 0;
+  alarm.set(Duration::max(), [&] { ++calls; });
+  alarms.ring(now() + 1h);
+  CHECK(calls == 0);
+  CHECK(alarms.next() > now() + 1h);
+}
+
+TEST_CASE("a busy loop hears its alarms") {
+  Reactor reactor{0};
+  int turns = 0;
+  std::function<void()> again = [&] {
+    ++turns;
+    boost::asio::post(reactor.io(), again);
+  };
+  again();
+  run_for(reactor, 20ms);
+  CHECK(turns > 1);
 }
 
 }  // namespace
