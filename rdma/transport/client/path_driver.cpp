@@ -13,6 +13,7 @@
 
 #include "rdma/transport/await.hpp"
 #include "rdma/transport/clock.hpp"
+#include "rdma/transport/sure.hpp"
 #include "rdma/transport/system_failure.hpp"
 #include "rdma/transport/tls/credentials.hpp"
 #include "rdma/transport/tls/proof_keys.hpp"
@@ -43,6 +44,14 @@ PathDriver::PathDriver(Reactor& reactor, ClientPath& core, ConnectOptions option
 // ---- Connecting --------------------------------------------------------------------------------
 
 void PathDriver::start() {
+  // The handler makes the coroutine begin at once. Elsewhere that would be put off, and a coroutine
+  // that is cancelled before its first wait throws out of the event loop.
+  asio::post(reactor_.io(), [self = shared_from_this()] {
+    if (!self->closed_) self->spawn();
+  });
+}
+
+void PathDriver::spawn() {
   // Behind the coroutine: close() cancels it, and Asio throws out of the event loop when that
   // happens inside a coroutine that never had to wait.
   const auto ended = [self = shared_from_this()](const std::exception_ptr& exception,
@@ -325,17 +334,19 @@ void PathDriver::fail(const Failure& failure) {
 
 void PathDriver::close() {
   if (std::exchange(closed_, true)) return;
-  // The attempt ends at its present wait. An alarm is no event of Asio's, which would put off the
-  // rest of this until the signal is gone.
-  asio::dispatch(reactor_.io(), [self = shared_from_this()] {
-    self->attempt_.emit(asio::cancellation_type::terminal);
-  });
   deadline_.cancel();
   heartbeat_.cancel();
   context_.reset();  // the last connection takes the path's domain with it
   if (control_readiness_) control_readiness_->close();
   if (control_) control_->close();
   connections_.clear();
+  // The attempt ends at its present wait. An alarm is no event of Asio's, which would put off the
+  // rest of this until the signal is gone.
+  surely([this] {
+    asio::dispatch(reactor_.io(), [self = shared_from_this()] {
+      self->attempt_.emit(asio::cancellation_type::terminal);
+    });
+  });
 }
 
 }  // namespace rtrs

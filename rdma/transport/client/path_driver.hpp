@@ -73,6 +73,7 @@ class PathDriver final : public std::enable_shared_from_this<PathDriver>, public
   void close();
 
  private:
+  void spawn();
   boost::asio::awaitable<tl::expected<void, Failure>> connect_all();
   tl::expected<void, Failure> load_keys();
   void start_proof(std::uint16_t cid, const std::shared_ptr<const tls::Credentials>& keys);
