@@ -63,6 +63,8 @@ unsigned Reactor::wait() {
   if (awaited_ != nullptr && spin(handled)) return handled;
   const Instant next = alarms_.next();
   if (next == Instant::max()) return io_.run_one() != 0 ? 1 : 0;
+  // run_one_until() would run nothing then, and alarms that are due again at once keep events out.
+  if (next <= now()) return io_.poll_one() != 0 ? 1 : 0;
   return io_.run_one_until(std::chrono::steady_clock::time_point{next.time_since_epoch()}) != 0 ? 1
                                                                                                 : 0;
 }

@@ -135,5 +135,23 @@ TEST_CASE("a busy loop hears its alarms") {
   CHECK(turns > 1);
 }
 
+TEST_CASE("an alarm that is always due keeps no event from the loop") {
+  Reactor reactor{0};
+  Alarm alarm{reactor.alarms()};
+  int rings = 0;
+  bool came = false;
+  std::function<void()> again = [&] {
+    if (++rings == 1'000'000) return reactor.stop();
+    alarm.set(Duration::zero(), again);
+  };
+  again();
+  boost::asio::post(reactor.io(), [&] {
+    came = true;
+    reactor.stop();
+  });
+  reactor.run();
+  CHECK(came);
+}
+
 }  // namespace
 }  // namespace rtrs::alarm_test
