@@ -43,12 +43,17 @@ class FakeConnection final : public Connection {
       --questions_;
       CHECK(handler.on_write_with_immediate(wire::kHeartbeatAck, 0) == nullptr);
     }
+    if (reads == last_read) return Status::closed;
+    ++reads;
     return busy_ ? Status::more : Status::drained;
   }
   int descriptor() const override { return -1; }
   bool wants_to_write() const override { return false; }
   void close() override {}
   const std::string& failure() const override { return failure_; }
+
+  int reads = 0;
+  int last_read = -1;  ///< the end of the connection comes behind it; negative: never
 
  private:
   bool alive_;
@@ -59,8 +64,10 @@ class FakeConnection final : public Connection {
 };
 
 struct Owner final : LaneDriverOwner {
-  void on_broken(PathLife, std::string) override {}
+  void on_broken(PathLife, std::string) override { ++broken; }
   void on_busy() override {}
+
+  int broken = 0;
 };
 
 /// One request on a path that says nothing, beside a path that lives.
@@ -111,6 +118,23 @@ TEST_CASE("a witness that always has more to be received testifies all the same"
 TEST_CASE("a connection of which something may be unread is not judged") {
   LookBench bench{/*quiet_is_unread=*/true, /*witness_is_busy=*/false};
   CHECK(bench.moved_within(600ms) == 0);
+}
+
+TEST_CASE("a lane that nobody uses is read to its end when its peer has closed it") {
+  Owner owner;
+  LaneDriver driver{0, 2, nullptr, nullptr, Duration::zero(), owner};
+  auto made = std::make_unique<FakeConnection>(/*alive=*/true, /*busy=*/true);
+  FakeConnection& connection = *made;
+  connection.last_read = 5;
+  driver.attach({0, 1}, std::move(made), [](ClientLane&, QueuePair&) {});
+  for (int i = 0; i < 10; ++i) driver.service();
+  CHECK(connection.reads == 0);
+  driver.on_hang_up();
+  for (int i = 0; i < 10; ++i) driver.service();
+  CHECK(connection.reads == 5);
+  CHECK(owner.broken == 1);
+  driver.detach(0);
+  driver.shut_down(EIO);
 }
 
 }  // namespace
