@@ -27,6 +27,8 @@ class PathPulse {
 
   /// Something came on connection 0.
   void on_arrival() { heard_ = true; }
+  /// Something has come there since the last tick.
+  bool heard() const { return heard_; }
   void on_answer() {
     ++answered_;
     if (unanswered_ > 0) --unanswered_;

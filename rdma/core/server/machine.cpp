@@ -79,6 +79,12 @@ Instant ServerMachine::next_deadline() const {
   return next;
 }
 
+bool ServerMachine::has_silent_path() const {
+  return std::ranges::any_of(paths_, [](const auto& entry) {
+    return entry.second.serves() && entry.second.core.silent();
+  });
+}
+
 void ServerMachine::time_out(Path& path) {
   path.deadline_ = Instant::max();
   if (path.state_ == Path::State::serving) return tick(path);
@@ -87,11 +93,13 @@ void ServerMachine::time_out(Path& path) {
 
 void ServerMachine::tick(Path& path) {
   const bool was_silent = path.core.silent();
+  // A silent client is judged when all that has come from it is read.
+  if (was_silent || ++path.ticks_ % kLookEvery == 0) path.executor->look();
+  if (!path.open()) return;
   if (path.core.on_tick(now_) == Heartbeat::Verdict::dead) {
     return close(path, {.kind = Kind::silent});
   }
   if (path.core.silent() != was_silent) path.executor->silence(!was_silent);
-  if (path.core.silent() || ++path.ticks_ % kLookEvery == 0) path.executor->look();
   if (path.open()) path.deadline_ = now_ + path.core.options().heartbeat_interval;
 }
 

@@ -190,6 +190,8 @@ class ServerMachine final : public ServerSessionOwner {
   void handle_timeout(Instant now);
   /// May change with each event, and with add().
   Instant next_deadline() const;
+  /// A path's end may come with its next deadline, because its client is silent.
+  bool has_silent_path() const;
 
  private:
   PathRefusal admit(Path& path, std::string_view name);

@@ -71,7 +71,8 @@ void ClientLanes::attach(PathLife life, PathDriver& driver,
   for (std::uint16_t cid = 1; cid <= lanes_.size(); ++cid) {
     auto connection = driver.take(cid);
     prepare(*connection);
-    // One that is not watched is found dead by the next request.
+    // One that is not watched is found dead by the next request. Nor does RDMA tell anything here:
+    // its descriptors never give EPOLLRDHUP.
     static_cast<void>(reactor_.hang_ups().add(connection->descriptor(), *lanes_[cid - 1U]));
     lanes_[cid - 1U]->attach(
         life, std::move(connection),

@@ -316,6 +316,9 @@ void PathDriver::schedule_tick() {
 
 void PathDriver::tick() {
   const auto self = shared_from_this();  // the owner may let go of it
+  // Alarms go off before events are handled: an answer may be there that nobody has read.
+  if (!core_.pulse().heard()) progress();
+  if (closed_) return;
   const bool traffic = owner_.on_heartbeat(life_);
   if (closed_) return;
   if (core_.on_tick(now(), traffic) == Heartbeat::Verdict::dead) {

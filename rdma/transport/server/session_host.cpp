@@ -53,6 +53,7 @@ void SessionHost::set_alarm() {
   if (due == std::exchange(alarm_at_, due)) return;
   if (due == Instant::max()) return alarm_.cancel();
   // Heartbeats of clients come as often as this looks for them: the loop is awake for one then.
+  // From a silent client none will come, and the slack of all its intervals would add up.
   constexpr Duration kMostSlack = std::chrono::milliseconds{100};
   const Duration delay = due - now();
   const auto go_off = [this] {
@@ -60,7 +61,10 @@ void SessionHost::set_alarm() {
     machine_.handle_timeout(now());
     set_alarm();
   };
-  surely([&] { alarm_.set(delay, go_off, std::clamp(delay / 8, Duration::zero(), kMostSlack)); });
+  const Duration slack = machine_.has_silent_path()
+                             ? Duration::zero()
+                             : std::clamp(delay / 8, Duration::zero(), kMostSlack);
+  surely([&] { alarm_.set(delay, go_off, slack); });
 }
 
 void SessionHost::add_path(const Arrival& arrival, const std::string& peer) {

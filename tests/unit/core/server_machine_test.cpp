@@ -36,7 +36,10 @@ class TestExecutor final : public ServerPathExecutor {
   void close() override {
     if (closes) report(Event::released);
   }
-  void look() override { ++looks; }
+  void look() override {
+    ++looks;
+    if (on_look) on_look();
+  }
   void silence(bool silent) override { is_silent = silent; }
   void send_rest() override { ++rests; }
   bool provide_chunks() override {
@@ -76,6 +79,7 @@ class TestExecutor final : public ServerPathExecutor {
   FakeQueuePair pair;
   QueuePairHandler* handler = nullptr;
   std::function<void()> on_read;
+  std::function<void()> on_look;
   std::optional<End> end;
   bool over = false;
   bool closes = true;
@@ -317,9 +321,48 @@ TEST_CASE("machine: the connections of a path are looked at in silence, and else
     world.pass(kInterval);
   }
   CHECK(path.looks == 2);
-  world.pass(kInterval);
-  world.pass(kInterval);
+  for (int i = 0; i < 3; ++i) world.pass(kInterval);
   CHECK(path.looks == 4);
+}
+
+TEST_CASE("machine: what has come from a silent client is read before it is judged") {
+  World world;
+  TestExecutor& path = world.add_serving();
+  SUBCASE("a sign of life") {
+    for (int i = 0; i < 5; ++i) world.pass(kInterval);
+    REQUIRE_FALSE(path.end);  // yet
+    path.on_look = [&] { path.hear(wire::kHeartbeat); };
+    world.pass(kInterval);
+    CHECK_FALSE(path.end);
+    path.on_look = nullptr;
+    for (int i = 0; i < 6; ++i) world.pass(kInterval);
+    CHECK(path.end == End::silent);
+  }
+  SUBCASE("its end") {
+    path.on_look = [&] { path.report(Event::ended, {.kind = End::left}); };
+    for (int i = 0; i < 40; ++i) world.pass(kInterval);
+    CHECK(path.end == End::left);
+    CHECK(path.looks == 1);
+  }
+}
+
+TEST_CASE("machine: a path is silent from an interval without arrivals to the next arrival") {
+  World world;
+  TestExecutor& path = world.add_serving();
+  world.add();  // which shakes hands
+  const auto pass = [&](bool hears) {
+    if (hears) path.hear(wire::kHeartbeat);
+    world.pass(kInterval);
+    return world.machine.has_silent_path();
+  };
+  CHECK_FALSE(pass(true));
+  CHECK_FALSE(pass(true));
+  CHECK(pass(false));
+  CHECK(pass(false));
+  CHECK_FALSE(pass(true));
+  CHECK(pass(false));
+  path.report(Event::make_room);
+  CHECK_FALSE(world.machine.has_silent_path());
 }
 
 TEST_CASE("machine: a path ends once, for the first reason") {

@@ -4,8 +4,10 @@
 
 #include <boost/asio/post.hpp>
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <string>
+#include <thread>
 
 #include "tests/unit/transport/echo.hpp"
 
@@ -34,7 +36,10 @@ struct Bench final : PathDriverOwner {
     lost = failure.text;
     reactor.stop();
   }
-  bool on_heartbeat(PathLife) override { return false; }
+  bool on_heartbeat(PathLife) override {
+    if (++beats == 1 && on_first) on_first();
+    return false;
+  }
   void on_latency(PathLife, Duration) override {}
   void on_access(PathLife) override {}
   void on_recall() override {}
@@ -45,6 +50,8 @@ struct Bench final : PathDriverOwner {
                                     .path_uuid = {2},
                                     .heartbeat_interval = kInterval}};
   std::string lost;
+  int beats = 0;
+  std::function<void()> on_first;
   Reactor reactor{0};
   std::shared_ptr<PathDriver> driver;
 };
@@ -68,6 +75,27 @@ TEST_CASE("a path may be closed before its attempt to connect has begun") {
   }
   CHECK_NOTHROW(bench.reactor.run());
   CHECK(bench.lost.empty());
+}
+
+TEST_CASE("a path is not judged while what has arrived is unread") {
+  test::EchoServer server;
+  Bench bench{server.port};
+  // Each turn of the loop takes longer than an interval, so that its alarms come before its events.
+  constexpr int kTurns = 8;
+  int turns = 0;
+  bench.on_first = [&] {
+    for (int i = 0; i < kTurns; ++i) {
+      boost::asio::post(bench.reactor.io(), [&] {
+        std::this_thread::sleep_for(kInterval + 10ms);
+        if (++turns == kTurns) bench.reactor.stop();
+      });
+    }
+  };
+  bench.driver->start();
+  bench.reactor.run();
+  CHECK(bench.lost == "");
+  CHECK(turns == kTurns);
+  CHECK(bench.beats >= kTurns - 1);
 }
 
 }  // namespace
