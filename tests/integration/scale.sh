@@ -96,10 +96,10 @@ signal.pause()' "$socket"
     for round in 1 2 3; do
       calls "$name" "$threads" "$seconds"
       ((called >= fewest)) || fewest=$called
-      ((fewest > 8 * seconds + 4)) || break
+      ((fewest > 8 * seconds + 10)) || break
     done
     echo "$name: $fewest system calls of an idle path in $seconds s"
-    ((fewest <= 8 * seconds + 4)) || {
+    ((fewest <= 8 * seconds + 10)) || {
       grep -v resumed "calls.$name" | sed 's/(.*//' | sort | uniq -c
       fail "an idle path costs $name $fewest system calls in $seconds s"
     }
