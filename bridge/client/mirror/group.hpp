@@ -5,13 +5,13 @@
 #include <algorithm>
 #include <cstdint>
 #include <deque>
-#include <map>
 #include <vector>
 
 #include "bridge/client/mirror/activity.hpp"
 #include "bridge/client/mirror/group_host.hpp"
 #include "bridge/client/mirror/membership.hpp"
 #include "bridge/client/mirror/missed.hpp"
+#include "bridge/client/mirror/pooled_map.hpp"
 #include "bridge/client/mirror/range_lock.hpp"
 #include "bridge/protocol/mirror.hpp"
 
@@ -48,11 +48,8 @@ struct Operation {
 /// kOwn on.
 ///
 /// Threads: one; pure.
-class Operations : std::map<std::uint64_t, Operation> {
+class Operations : public PooledMap<Operation> {
  public:
-  using map::at, map::begin, map::clear, map::contains, map::empty, map::end, map::erase, map::find;
-  using map::operator[];
-
   static constexpr std::uint64_t kOwn = std::uint64_t{1} << 63;
 
   std::uint64_t next_own() { return next_own_++; }

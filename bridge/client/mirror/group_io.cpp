@@ -14,10 +14,10 @@ bool Group::may_start(const Operation& operation) const {
 
 void Group::submit(Kind kind, std::uint64_t operation, Range range) {
   if (is_over()) return;
-  operations_[operation] = {.kind = kind,
-                            .range = range,
-                            .region = regions_.first(range),
-                            .first_tag = members_.sent().next_tag()};
+  operations_.add(operation) = {.kind = kind,
+                                .range = range,
+                                .region = regions_.first(range),
+                                .first_tag = members_.sent().next_tag()};
   start(operation);
 }
 
@@ -360,7 +360,7 @@ void Group::begin_own(Kind kind, std::uint32_t region, unsigned target, MemberSe
 
 void Group::begin_own(const Operation& operation) {
   const std::uint64_t id = operations_.next_own();
-  operations_[id] = operation;
+  operations_.add(id) = operation;
   if (members_.phase() == Phase::attaching) return read(id);
   start(id);
 }

@@ -4,11 +4,13 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <iterator>
 #include <map>
 #include <optional>
 #include <vector>
 
 #include "bridge/client/mirror/group_host.hpp"
+#include "bridge/client/mirror/pooled_map.hpp"
 #include "bridge/protocol/mirror.hpp"
 
 namespace rnbd::mirror {
@@ -31,18 +33,15 @@ class SentCommands {
 
   void post(Command& command, const SentCommand& sent) {
     command.tag = next_tag_++;
-    sent_[command.tag] = sent;
+    sent_.add(command.tag) = sent;
     host_.send(command);
   }
   /// Of the order that is sent next; tags count up.
   std::uint64_t next_tag() const { return next_tag_; }
-  std::optional<SentCommand> answered(std::uint64_t tag) {
-    const auto found = sent_.extract(tag);
-    if (!found) return {};
-    return found.mapped();
-  }
+  std::optional<SentCommand> answered(std::uint64_t tag) { return sent_.take(tag); }
   void forget(unsigned member) {
-    std::erase_if(sent_, [&](const auto& entry) { return entry.second.member == member; });
+    for (auto entry = sent_.begin(); entry != sent_.end();)
+      entry = entry->second.member == member ? sent_.erase(entry) : std::next(entry);
   }
   void clear() { sent_.clear(); }
 
@@ -61,7 +60,7 @@ class SentCommands {
 
  private:
   GroupHost& host_;
-  std::map<std::uint64_t, SentCommand> sent_;
+  PooledMap<SentCommand> sent_;
   std::uint64_t next_tag_ = 1;
 };
 

@@ -41,13 +41,15 @@ void RangeLock::hang(Entry& entry, Chain& chain) {
 }
 
 bool RangeLock::acquire(std::uint64_t owner, Range range, Mode mode) {
-  const auto [place, is_new] = entries_.try_emplace(owner);
-  RTRS_ENSURE(is_new);
-  Entry& entry = place->second;
+  RTRS_ENSURE(!entries_.contains(owner));
+  Entry& entry = entries_.add(owner);
   entry.owner = owner;
   entry.range = range;
   entry.mode = mode;
   entry.serial = ++serial_;
+  entry.waits_for = 0;
+  entry.behind.clear();
+  entry.released = false;
   for_chains(range, [&](Chain& chain) { hang(entry, chain); });
   for_chains(range, [&](Chain& chain) { chain.of(mode).push_back(&entry); });
   return entry.waits_for == 0;
@@ -59,11 +61,11 @@ void RangeLock::remove(Entry& entry, std::vector<std::uint64_t>& granted) {
     std::deque<Entry*>& all = chain.of(entry.mode);
     all.erase(std::find(all.begin(), all.end(), &entry));
   });
-  const auto gone = entries_.extract(entry.owner);
-  for (Entry* next : gone.mapped().behind) {
+  for (Entry* next : entry.behind) {
     if (--next->waits_for != 0) continue;
     next->released ? remove(*next, granted) : granted.push_back(next->owner);
   }
+  entries_.erase(entry.owner);
 }
 
 std::vector<std::uint64_t> RangeLock::release(std::uint64_t owner) {

@@ -5,9 +5,9 @@
 #include <array>
 #include <cstdint>
 #include <deque>
-#include <unordered_map>
 #include <vector>
 
+#include "bridge/client/mirror/pooled_map.hpp"
 #include "bridge/protocol/mirror.hpp"
 
 namespace rnbd::mirror {
@@ -54,7 +54,7 @@ class RangeLock {
   void remove(Entry& entry, std::vector<std::uint64_t>& granted);
 
   std::uint64_t serial_ = 0;
-  std::unordered_map<std::uint64_t, Entry> entries_;  ///< by owner
+  PooledMap<Entry> entries_;  ///< by owner
   std::array<Chain, kChains> chains_;
 };
 

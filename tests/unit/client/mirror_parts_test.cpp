@@ -117,18 +117,18 @@ TEST_CASE("activity: with no member left to clear them, regions stay in") {
 
 TEST_CASE("operations: those of the group itself have numbers that users cannot have") {
   Operations operations;
-  operations[7] = {.kind = OperationKind::write, .sent = kBoth, .acked = bit(1)};
+  operations.add(7) = {.kind = OperationKind::write, .sent = kBoth, .acked = bit(1)};
   const std::uint64_t own = operations.next_own();
   CHECK(own >= Operations::kOwn);
-  operations[own] = {.kind = OperationKind::copy, .region = 3, .target = 1};
+  operations.add(own) = {.kind = OperationKind::copy, .region = 3, .target = 1};
   CHECK(operations.has_own(OperationKind::copy, 3, 1));
   CHECK_FALSE(operations.has_own(OperationKind::copy, 3, 0));
   CHECK(operations.none_under_way());
-  operations[7].step = Operation::Step::writing;
+  operations.at(7).step = Operation::Step::writing;
   CHECK_FALSE(operations.none_under_way());
   operations.forget(1);
-  CHECK(operations[7].sent == bit(0));
-  CHECK(operations[7].acked == 0);
+  CHECK(operations.at(7).sent == bit(0));
+  CHECK(operations.at(7).acked == 0);
   CHECK(operations.erase_own() == std::vector<std::uint64_t>{own});
   CHECK(operations.numbers() == std::vector<std::uint64_t>{7});
   CHECK(operations.next_own() != own);
@@ -155,6 +155,22 @@ struct Recorder : GroupHost {
 };
 
 }  // namespace
+
+TEST_CASE("pooled map: values keep their places, and their memory is used again") {
+  PooledMap<std::vector<int>> map;
+  std::vector<int>& second = map.add(2);
+  map.add(1).assign(100, 7);
+  const int* const memory = map.at(1).data();
+  map.erase(1);
+  CHECK_FALSE(map.contains(1));
+  CHECK(map.add(9).data() == memory);
+  CHECK(&map.at(2) == &second);
+  CHECK(map.begin()->first == 2);
+  CHECK_FALSE(map.take(3));
+  CHECK(map.take(9)->size() == 100);
+  map.clear();
+  CHECK(map.empty());
+}
 
 TEST_CASE("missed: parts of regions that changed since the loss, and whole ones that were hot") {
   Missed missed{Regions{4, 2048, 3 * 2048 + 100}, 2};  // parts of 32 sectors
