@@ -186,7 +186,8 @@ namespace plants {
   X(record_by_claim, "a claim binds a server to a group before it is in a view")                  \
   X(no_lease, "a read is answered although members may serve another client")                     \
   X(lease_not_awaited, "a client attaches while another may read from a member it lacks")         \
-  X(old_answer_counts, "an answer from before a read shows that members serve its client")
+  X(old_answer_counts, "an answer from before a read shows that members serve its client")        \
+  X(done_before_jobs, "a user has its memory back while a lost member's command uses it")
 
 // Of bricks: rnbd-sim-brick-planted.
 #define BRICK_PLANTS(X)                                                                       \

@@ -18,7 +18,7 @@ MirrorClient::MirrorClient(MirrorWorld& the_world, unsigned the_number,
       shown(options.members),
       group{options, *this} {}
 
-/// Data leave the memory now, as they do from a caller's buffer.
+/// Data of copies leave their memory now, which is kept for them.
 void MirrorClient::send(const mirror::Command& command) {
   MirrorWorld::Message message{.client = number,
                                .link = linked[command.member],
@@ -26,16 +26,44 @@ void MirrorClient::send(const mirror::Command& command) {
                                .sent_at = world.time_,
                                .command = command,
                                .told = world.ledger_.sent(number, command, names)};
-  if (command.order == mirror::Order::write || command.order == mirror::Order::copy ||
-      command.order == mirror::Order::zero)
-    message.data = command.operation < mirror::Group::kOwn
-                       ? memory.at(command.operation)
-                       : copies.at({command.operation, command.source});
-  if (command.order == mirror::Order::clear) {
+  const bool own = command.operation >= mirror::Group::kOwn;
+  if (own && (command.order == mirror::Order::write || command.order == mirror::Order::copy ||
+              command.order == mirror::Order::clear))
     message.data = copies.at({command.operation, command.source});
+  if (command.order == mirror::Order::clear)
     message.data.resize(command.range.end - command.range.begin);
+  if (!own && command.operation != 0) {
+    used[command.operation].began();
+    out.push_back({command.operation, command.member, message.link});
   }
-  world.net_.push_back(std::move(message));
+  world.send(std::move(message));
+}
+
+void MirrorClient::session_over(unsigned member) {
+  linked[member] = 0;
+  if (world.mood_.lag == 0) part();
+}
+
+void MirrorClient::part() {
+  std::erase_if(world.unsent_, [this](const MirrorWorld::Message& message) {
+    return message.client == number && is_late(message.command.member, message.link);
+  });
+  for (const Out& each : std::vector<Out>{out})
+    if (is_late(each.member, each.link)) collect(each);
+}
+
+void MirrorClient::collect(const Out& answered) {
+  if (std::erase(out, answered) == 0) return;
+  if (const auto use = used.find(answered.operation); use != used.end()) use->second.ended();
+  give_back(answered.operation);
+}
+
+void MirrorClient::give_back(std::uint64_t operation) {
+  const auto end = ended.find(operation);
+  if (end == ended.end() || !used[operation].may_return()) return;
+  if (memory.at(operation) != end->second)
+    throw MirrorViolation("what a user has read is overwritten");
+  forget(operation);
 }
 
 void MirrorClient::attached() {
@@ -59,23 +87,32 @@ void MirrorClient::done(std::uint64_t operation) {
     requests.erase(request);
     // A change that all had before the next client came may be acknowledged later.
     const bool lags = late && world.checker.newest() != number;
-    if (astray || (lags && !mirror::shows(kind))) return forget(operation);
+    const bool counts = !astray && (!lags || mirror::shows(kind));
+    if (!counts) return end(operation);
     if (kind == mirror::Group::Kind::write || kind == mirror::Group::Kind::zero)
       world.checker.wrote(number, operation);
     if (kind == mirror::Group::Kind::flush) world.checker.flushed(number, operation);
     if (mirror::shows(kind)) world.checker.read(number, operation, range, memory.at(operation));
   }
-  forget(operation);
+  end(operation);
+}
+
+void MirrorClient::end(std::uint64_t operation) {
+  if (operation >= mirror::Group::kOwn) return forget(operation);
+  ended[operation] = memory.at(operation);
+  give_back(operation);
 }
 
 void MirrorClient::failed(std::uint64_t operation, int /*error*/) {
   if (!astray) world.checker.gave_up(number, operation);
   requests.erase(operation);
-  forget(operation);
+  end(operation);
 }
 
 void MirrorClient::forget(std::uint64_t operation) {
   memory.erase(operation);
+  used.erase(operation);
+  ended.erase(operation);
   std::erase_if(copies, [&](const auto& copy) { return copy.first.first == operation; });
 }
 

@@ -30,7 +30,7 @@ void tell_zeroes(const Values& data, mirror::Answer& answer) {
 }  // namespace
 
 MirrorWorld::MirrorWorld(std::uint64_t seed, bool trace)
-    : rng{seed}, checker{kSectors}, trace_{trace} {
+    : rng{seed}, checker{kSectors}, trace_{trace}, lag_{~seed} {
   options.members = rng.pick({2U, 3U, 3U, 3U, 4U, 5U});
   options.region_sectors = rng.pick({1U, 2U, 4U, 4U});
   options.unit_sectors = rng.pick({1U, 2U, 4U});
@@ -65,7 +65,8 @@ MirrorWorld::MirrorWorld(std::uint64_t seed, bool trace)
            .no_zero = rng.pick({0U, 0U, 300U}),
            .no_hint = rng.pick({0U, 0U, 300U}),
            .astray = rng.pick({0U, 0U, 300U}),
-           .steps = rng.pick({300U, 700U, 1500U})};
+           .steps = rng.pick({300U, 700U, 1500U}),
+           .lag = lag_.pick({0U, 0U, 300U, 700U})};
   if (mood_.scene != 0) mood_.fault = 2;
   if (options.members > 3) mood_.risen = rng.chance(500);
   mood_.back = rng.chance(300);
@@ -201,17 +202,20 @@ MirrorLedger::Way MirrorWorld::way_of(const MirrorLedger::Debt& debt) const {
   const MirrorClient& client = *clients_[debt.client];
   const bool stands = client.linked[debt.member] == debt.link && client.broken[debt.member] == 0;
   if (!stands) return Way::lost;
-  const bool under_way = std::ranges::any_of(net_, [&](const Message& message) {
+  const auto under_way = [&](const Message& message) {
     return message.client == debt.client && message.link == debt.link && !message.is_answer &&
            message.node == debt.place;
-  });
-  return under_way ? Way::under_way : Way::arrived;
+  };
+  return std::ranges::any_of(net_, under_way) || std::ranges::any_of(unsent_, under_way)
+             ? Way::under_way
+             : Way::arrived;
 }
 
 void MirrorWorld::step(bool faults) {
   ledger_.settle([this](const MirrorLedger::Debt& debt) { return way_of(debt); });
   const std::uint64_t chance = rng.below(1000);
   if (rng.chance(mood_.time)) time_ += kLease;
+  if (mood_.lag != 0 && lag_.chance(400)) carry_late_ones();
   if (chance < 550 && !net_.empty()) return deliver();
   if (faults && rng.chance(mood_.fault)) return fault();
   if (faults && rng.chance(mood_.identity)) return change_identity();
@@ -229,6 +233,44 @@ void MirrorWorld::step(bool faults) {
 
 void MirrorWorld::wake_up() {
   for (const auto& client : clients_) client->asleep = false;
+}
+
+void MirrorWorld::send(Message message) {
+  if (mood_.lag != 0 && lag_.chance(mood_.lag))
+    unsent_.push_back(std::move(message));
+  else
+    transmit(std::move(message));
+}
+
+/// A request's data leave its memory now, as they do from a caller's buffer.
+void MirrorWorld::transmit(Message message) {
+  const mirror::Order order = message.command.order;
+  const std::uint64_t operation = message.command.operation;
+  const auto& memory = sender_of(message).memory;
+  const bool uses = operation != 0 && operation < mirror::Group::kOwn &&
+                    (order == mirror::Order::write || order == mirror::Order::zero ||
+                     order == mirror::Order::read);
+  if (uses && !memory.contains(operation))
+    throw MirrorViolation("memory is used that its user has back");
+  if (uses && order != mirror::Order::read) message.data = memory.at(operation);
+  net_.push_back(std::move(message));
+}
+
+/// A thread of a client has its turn: it sends a command, or learns that sessions are over.
+void MirrorWorld::carry_late_ones() {
+  MirrorClient& client = *clients_[lag_.below(clients_.size())];
+  if (client.dead)
+    std::erase_if(unsent_, [&](const Message& each) { return each.client == client.number; });
+  if (client.dead || client.asleep) return;
+  if (lag_.chance(100)) return client.part();
+  const auto first = static_cast<std::ptrdiff_t>(lag_.below(unsent_.size() + 1));
+  const auto found =
+      std::find_if(unsent_.begin() + first, unsent_.end(),
+                   [&](const Message& message) { return message.client == client.number; });
+  if (found == unsent_.end()) return;
+  Message message = std::move(*found);
+  unsent_.erase(found);
+  transmit(std::move(message));
 }
 
 /// One member knows a view, or has got a copy, that others may not know of.
@@ -271,7 +313,7 @@ void MirrorWorld::end_other_sessions(const Message& message) {
 }
 
 void MirrorWorld::end_session(MirrorClient& client, unsigned member) {
-  client.linked[member] = 0;
+  client.session_over(member);
   client.broken[member] = 0;
   if (!client.dead) client.group.link_down(member);
 }
@@ -498,10 +540,24 @@ bool MirrorWorld::pulls_from(const MirrorNode& source, const Message& message) c
   return nodes_[message.node].member->serve(command.session) == 0;
 }
 
+/// The thread that carries the command does not know yet that its session is over.
+void MirrorWorld::fill_late(MirrorClient& client, const Message& message) {
+  const std::uint64_t operation = message.command.operation;
+  const bool reads = message.command.order == mirror::Order::read && message.answer.error == 0;
+  const MirrorClient::Out carried{operation, message.command.member, message.link};
+  if (!reads || std::ranges::find(client.out, carried) == client.out.end()) return;
+  const auto memory = client.memory.find(operation);
+  if (memory == client.memory.end())
+    throw MirrorViolation("memory is filled that its user has back");
+  memory->second = message.data;
+}
+
 void MirrorWorld::receive(const Message& message) {
   MirrorClient& client = *clients_[message.client];
-  if (client.dead || client.linked[message.command.member] != message.link) return;
+  if (client.dead) return;
   const std::uint64_t operation = message.command.operation;
+  if (client.is_late(message.command.member, message.link)) return fill_late(client, message);
+  client.collect({operation, message.command.member, message.link});
   const bool shows = message.command.order == mirror::Order::read ||
                      message.command.order == mirror::Order::extents;
   if (shows && operation >= mirror::Group::kOwn)
@@ -587,6 +643,7 @@ void MirrorWorld::allow_overwriting() {
 bool MirrorWorld::healed() const {
   const MirrorClient& client = *clients_.back();
   if (client.dead || !client.group.whole()) return false;
+  if (!client.out.empty() || !unsent_.empty()) return false;
   const bool knows_all = std::none_of(client.broken.begin(), client.broken.end(),
                                       [](char broken) { return broken != 0; });
   return knows_all && client.requests.empty() && net_.empty();

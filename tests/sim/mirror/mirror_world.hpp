@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "bridge/client/mirror/group.hpp"
+#include "bridge/client/mirror/memory_use.hpp"
 #include "bridge/server/mirror/member.hpp"
 #include "tests/sim/mirror/mirror_ledger.hpp"
 #include "tests/sim/rng.hpp"
@@ -96,7 +97,7 @@ class MirrorClient final : public mirror::GroupHost {
                std::vector<unsigned> names);
 
   void send(const mirror::Command& command) override;
-  void drop(unsigned member) override { linked[member] = 0; }
+  void drop(unsigned member) override { session_over(member); }
   void attached() override;
   void done(std::uint64_t operation) override;
   void failed(std::uint64_t operation, int error) override;
@@ -111,6 +112,17 @@ class MirrorClient final : public mirror::GroupHost {
   void submit();
   void answered(const mirror::Answer& answer);
   void forget(std::uint64_t operation);
+  /// Its commands are late until part(), for the thread that carries them does not know it yet.
+  void session_over(unsigned member);
+  /// That thread cancels all late ones.
+  void part();
+  struct Out;
+  /// Ends the use of a request's memory by a command that was answered.
+  void collect(const Out& answered);
+  /// The group has ended it. Its user has the memory back as soon as nothing uses it.
+  void end(std::uint64_t operation);
+  void give_back(std::uint64_t operation);
+  bool is_late(unsigned member, unsigned link) const { return linked[member] != link; }
   /// Goes on with the content of this member only. False: not now.
   bool force(unsigned member);
 
@@ -121,7 +133,17 @@ class MirrorClient final : public mirror::GroupHost {
   unsigned sessions = 0;
   std::vector<char> broken;  ///< the member has died, which the client does not know yet
   std::vector<char> cut;     ///< nothing passes
-  std::map<std::uint64_t, Values> memory;                       ///< of requests
+  std::map<std::uint64_t, Values> memory;           ///< of requests
+  std::map<std::uint64_t, mirror::MemoryUse> used;  ///< that memory
+  std::map<std::uint64_t, Values> ended;            ///< content of that memory then
+  /// A command of a request that is out, see mirror::MemoryUse.
+  struct Out {
+    std::uint64_t operation = 0;
+    unsigned member = 0;
+    unsigned link = 0;
+    bool operator==(const Out&) const = default;
+  };
+  std::vector<Out> out;
   std::map<std::pair<std::uint64_t, unsigned>, Values> copies;  ///< of others, for each member
   std::map<std::uint64_t, std::pair<mirror::Group::Kind, mirror::Range>> requests;
   std::uint64_t next_request = 1;
@@ -220,6 +242,7 @@ class MirrorWorld {
     unsigned no_hint = 0;      ///< that a member cannot tell extents
     unsigned astray = 0;       ///< that another server answers a member at the address of a source
     unsigned steps = 700;
+    unsigned lag = 0;  ///< that a command is sent later than the group gives it
   };
 
   MirrorNode new_node(unsigned member);
@@ -234,6 +257,11 @@ class MirrorWorld {
   void next_scene();
   void hand_on();
   void wake_up();
+  void send(Message message);
+  void transmit(Message message);
+  void carry_late_ones();
+  void fill_late(MirrorClient& client, const Message& message);
+  MirrorClient& sender_of(const Message& message) { return *clients_[message.client]; }
   void lose_power(unsigned member);
   void deliver();
   void execute(Message message);
@@ -316,6 +344,8 @@ class MirrorWorld {
   std::deque<MirrorNode> nodes_;
   std::vector<std::unique_ptr<MirrorClient>> clients_;
   std::vector<Message> net_;
+  Rng lag_;                      ///< of what is late
+  std::vector<Message> unsent_;  ///< commands that the threads of clients have to send
 };
 
 }  // namespace sim
