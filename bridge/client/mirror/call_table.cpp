@@ -29,46 +29,76 @@ Group::Kind kind_of(const Call& call) {
 
 }  // namespace
 
-CallTable::CallTable(CallAnswers& answers, Withdraw withdraw)
-    : answers_{answers}, withdraw_{std::move(withdraw)} {}
+CallTable::CallTable(TaskSender& steward, LoseHolders lose_holders)
+    : steward_{steward}, lose_holders_{std::move(lose_holders)} {}
 
-void CallTable::add(const CallPtr& call, Group* live) {
-  const std::uint64_t number = next_++;
-  calls_.emplace(number, call);
-  if (live != nullptr) submit(number, call, *live);
+Call& CallTable::make(CallUser& user, TaskSender& sender) {
+  if (spare_.empty()) spare_.push_back(&memory_.emplace_back());
+  Call& call = *spare_.back();
+  spare_.pop_back();
+  call.user = &user;
+  call.sender = &sender;
+  return call;
+}
+
+void CallTable::refuse(Call& call, int error) {
+  call.error = error;
+  settle(call);
+}
+
+void CallTable::number(Call& call) {
+  call.number = next_++;
+  calls_.add(call.number) = &call;
+}
+
+void CallTable::add(Call& call, Group* live) {
+  number(call);
+  if (live != nullptr) submit(call, *live);
+}
+
+std::vector<Call*> CallTable::all() const {
+  std::vector<Call*> all;
+  for (const auto& [number, call] : calls_) all.push_back(call);
+  return all;
 }
 
 void CallTable::submit_all(Group& group) {
   due_.clear();
-  for (const auto& [number, call] : Calls{calls_}) submit(number, call, group);
+  for (Call* call : all()) submit(*call, group);
 }
 
 void CallTable::submit_due(Group* live) {
-  for (const std::uint64_t number : std::exchange(due_, {})) {
-    const auto found = calls_.find(number);
-    if (found == calls_.end()) continue;
-    const CallPtr call = found->second;
+  while (!due_.empty()) {
+    const std::uint64_t number = due_.back();
+    due_.pop_back();
+    Call* const call = find(number);
+    if (call == nullptr) continue;
     if (call->left)
       end(number, EINTR);
     else if (live != nullptr)
-      submit(number, call, *live);
+      submit(*call, *live);
   }
 }
 
-void CallTable::submit(std::uint64_t number, const CallPtr& call, Group& group) {
-  Transfer& transfer = call->transfer;
+Call* CallTable::find(std::uint64_t operation) {
+  const auto found = calls_.find(operation);
+  return found != calls_.end() ? found->second : nullptr;
+}
+
+void CallTable::submit(Call& call, Group& group) {
+  Transfer& transfer = call.transfer;
   if (transfer.operation == IoOperation::discard) {
-    call->trims = true;
+    call.trims = true;
     shrink(transfer);
   }
-  if (call->trims && (!trims_ || !zeroing_.fast || transfer.length == 0)) {
-    call->rest_end = 0;
-    return end(number, 0);
+  if (call.trims && (!trims_ || !zeroing_.fast || transfer.length == 0)) {
+    call.rest_end = 0;
+    return end(call.number, 0);
   }
-  if (transfer.operation == IoOperation::write_zeroes || call->asks) cut(*call);
+  if (transfer.operation == IoOperation::write_zeroes || call.asks) cut(call);
   const std::uint64_t end = transfer.offset + transfer.length;
   group.submit(
-      kind_of(*call), number,
+      kind_of(call), call.number,
       {transfer.offset / wire::kSectorSize, (end + wire::kSectorSize - 1) / wire::kSectorSize});
 }
 
@@ -94,90 +124,101 @@ void CallTable::cut(Call& call) const {
   call.rest_end = piece_end < end && !call.asks ? end : 0;
 }
 
-void CallTable::lend(std::uint64_t operation, Order order, Task& task) const {
-  const CallPtr& call = calls_.at(operation);
-  task.of = call;
-  task.transfer = call->transfer;
+void CallTable::lend(Call& call, Order order, Task& task) {
+  task.transfer = call.transfer;
   if (order == Order::write) task.transfer.fast = false;
 }
 
 void CallTable::zeroed_slowly(std::uint64_t operation) {
-  if (const auto found = calls_.find(operation); found != calls_.end())
-    trims_ = trims_ && !found->second->trims;
+  if (const Call* call = find(operation)) trims_ = trims_ && !call->trims;
 }
 
 void CallTable::told(std::uint64_t operation, const std::vector<wire::Extent>& extents) {
-  if (const auto found = calls_.find(operation); found != calls_.end())
-    found->second->extents = extents;
+  if (Call* call = find(operation)) call->extents = extents;
 }
 
-bool CallTable::is_flush(std::uint64_t operation) const {
-  const auto found = calls_.find(operation);
-  return found != calls_.end() && found->second->transfer.operation == IoOperation::flush;
+bool CallTable::is_flush(std::uint64_t operation) {
+  const Call* call = find(operation);
+  return call != nullptr && call->transfer.operation == IoOperation::flush;
 }
 
 void CallTable::end(std::uint64_t operation, int error) {
-  const auto ended = calls_.extract(operation);
+  const auto ended = calls_.take(operation);
   if (!ended) return;
-  Call& call = *ended.mapped();
-  if (error != 0 || call.rest_end == 0 || call.left) return answers_.end(call, error);
-  call.transfer.offset += call.transfer.length;
-  call.transfer.length = call.rest_end - call.transfer.offset;
-  due_.push_back(next_);
-  calls_.emplace(next_++, ended.mapped());
+  Call& call = **ended;
+  if (error == 0 && call.rest_end != 0 && !call.left) {
+    call.transfer.offset += call.transfer.length;
+    call.transfer.length = call.rest_end - call.transfer.offset;
+    number(call);
+    return due_.push_back(call.number);
+  }
+  call.number = 0;
+  call.error = error;
+  settle(call);
+}
+
+void CallTable::collected(Task& task) {
+  Call* const call = std::exchange(task.call, nullptr);
+  if (call == nullptr) return;
+  call->use.ended();
+  settle(*call);
+}
+
+/// A lost member's command may still be on its way, as the thread that carries it does not know
+/// yet. Nobody has the memory back before.
+void CallTable::settle(Call& call) {
+  if (!call.use.may_return()) return;
+  if (call.number != 0) return call.left ? leave(call) : void();
+  answer(call, call.error);
+  call = {};
+  spare_.push_back(&call);
+}
+
+void CallTable::answer(Call& call, int error) {
+  if (CallUser* const user = std::exchange(call.user, nullptr)) user->answered(call, error);
+}
+
+void CallTable::leave(Call& call) {
+  if (call.user == nullptr) return;
+  call.take_over();
+  call.sender = &steward_;
+  answer(call, EINTR);
 }
 
 void CallTable::note_failure(std::uint64_t operation, int error) {
-  if (const auto found = calls_.find(operation); found != calls_.end())
-    found->second->failure = error;
+  if (Call* call = find(operation)) call->failure = error;
 }
 
 void CallTable::end_failed() {
-  for (const auto& [number, call] : Calls{calls_})
-    if (call->failure != 0) end(number, call->failure);
+  for (Call* call : all())
+    if (call->failure != 0) end(call->number, call->failure);
 }
 
-void CallTable::cancel(const CallPtr& call, const Group* live) {
-  cancel(std::ranges::find(std::as_const(calls_), call, &Calls::value_type::second), live);
+void CallTable::cancel(Call& call, const Group* live) {
+  if (live == nullptr) return end(call.number, EINTR);
+  if (!call.left) call.left = Clock::now();
+  if (!call.moves_data() || call.use.may_return()) leave(call);
 }
 
-/// The job may have ended meanwhile. Its lane has not collected it, so no later one has its memory.
 void CallTable::cancel(const rtrs::LaneLoop::Job& job, const Group* live) {
-  cancel(std::ranges::find_if(std::as_const(calls_),
-                              [&](const auto& entry) { return entry.second->job == &job; }),
-         live);
-}
-
-void CallTable::cancel(Calls::const_iterator found, const Group* live) {
-  if (found == calls_.end()) return;
-  const auto [number, call] = *found;
-  if (live == nullptr) return end(number, EINTR);
-  const auto now = Clock::now();
-  if (!call->left) call->left = now;
-  let_go(number, call, now);
+  for (Call* call : all())
+    if (call->job == &job && call->user != nullptr) return cancel(*call, live);
 }
 
 void CallTable::cancel_all(int error, const Group* live) {
-  for (const auto& [number, call] : Calls{calls_}) {
+  for (Call* call : all()) {
     if (live != nullptr)
-      cancel(calls_.find(number), live);
+      cancel(*call, live);
     else
-      end(number, error);
+      end(call->number, error);
   }
 }
 
+/// The loss of a member may end this call or others, but frees none.
 void CallTable::let_go(Clock::time_point now) {
-  for (const auto& [number, call] : Calls{calls_}) let_go(number, call, now);
-}
-
-/// Withdrawing may lose a member, and that may end this call or others.
-void CallTable::let_go(std::uint64_t number, const CallPtr& call, Clock::time_point now) {
-  if (!call->left || !calls_.contains(number)) return;
-  const bool moves = call->transfer.into != nullptr || call->transfer.from != nullptr;
-  if (moves && !withdraw_(number, now - *call->left > kGrace)) return;
-  if (!calls_.contains(number)) return;
-  call->take_over();
-  answers_.end(*call, EINTR);
+  for (const Call* call : all())
+    if (call->number != 0 && call->left && call->user != nullptr && now - *call->left > kGrace)
+      lose_holders_(call->number);
 }
 
 std::vector<wire::Extent> asked_part(const std::vector<wire::Extent>& told, std::uint64_t skipped,
@@ -197,8 +238,7 @@ std::vector<wire::Extent> asked_part(const std::vector<wire::Extent>& told, std:
 // ---- Calls and their answers --------------------------------------------------------------------
 
 void Call::take_over() {
-  const bool has_data = transfer.into != nullptr || transfer.from != nullptr;
-  if (!has_data || !own.empty()) return;
+  if (!moves_data() || !own.empty()) return;
   own.resize(transfer.length);
   if (transfer.from != nullptr) {
     std::memcpy(own.data(), transfer.from, transfer.length);
@@ -206,21 +246,6 @@ void Call::take_over() {
   } else {
     transfer.into = own.data();
   }
-}
-
-void CallAnswers::end(Call& call, int error) {
-  const std::lock_guard lock{mutex_};
-  if (call.ended) return;
-  call.ended = true;
-  call.error = error;
-  if (call.lane == nullptr) return call.answered.notify_all();
-  call.lane->end(*std::exchange(call.job, nullptr), error);
-  if (std::ranges::find(lanes_, call.lane) == lanes_.end()) lanes_.push_back(call.lane);
-}
-
-void CallAnswers::publish() {
-  for (MirrorLane* lane : lanes_) lane->publish();
-  lanes_.clear();
 }
 
 }  // namespace rnbd::mirror

@@ -2,85 +2,79 @@
 // The requests of a mirror's users, and the way of their answers.
 #pragma once
 
-#include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <functional>
-#include <map>
-#include <memory>
-#include <mutex>
 #include <optional>
 #include <vector>
 
 #include "bridge/client/mirror/group.hpp"
-#include "bridge/client/mirror/member_session.hpp"
-#include "bridge/client/mirror/mirror_lane.hpp"
+#include "bridge/client/mirror/memory_use.hpp"
+#include "bridge/client/mirror/pooled_map.hpp"
+#include "bridge/client/mirror/task_sender.hpp"
 #include "bridge/client/transfer.hpp"
-#include "rdma/mailbox.hpp"
 
 namespace rnbd::mirror {
 
-/// A call that waits, or a job of a lane.
+struct Call;
+
+/// The one who has made a request.
+class CallUser {
+ public:
+  /// Once; its memory is not used any more.
+  ///
+  /// Threads: with the mirror's mutex.
+  virtual void answered(Call& call, int error) = 0;
+
+ protected:
+  ~CallUser() = default;
+};
+
+/// A request, from its beginning until the group has ended it and no command uses its memory.
 struct Call {
-  Transfer transfer;           ///< the piece of it that is under way
-  std::uint64_t rest_end = 0;  ///< bytes: the end of further pieces; 0: there are none
-  bool trims = false;          ///< it is a hint: where zeroing is slow, it has no effect
-  bool asks = false;           ///< for extents, not for content
+  CallUser* user = nullptr;            ///< null: it has its answer
+  rtrs::LaneLoop::Job* job = nullptr;  ///< the user's
+  TaskSender* sender = nullptr;        ///< carries its commands
+  Transfer transfer;                   ///< the piece of it that is under way
+  std::uint64_t rest_end = 0;          ///< bytes: the end of further pieces; 0: there are none
+  bool trims = false;                  ///< it is a hint: where zeroing is slow, it has no effect
+  bool asks = false;                   ///< for extents, not for content
   std::vector<wire::Extent> extents;
-  MirrorLane* lane = nullptr;
-  rtrs::LaneLoop::Job* job = nullptr;
   std::vector<std::byte> own;  ///< the data, once its user has left
   std::optional<std::chrono::steady_clock::time_point> left;
-  int failure = 0;     ///< a member's answer
-  bool ended = false;  ///< guarded by the mutex of CallAnswers, as the next
+  std::uint64_t number = 0;  ///< of its operation; 0: that has ended, with `error`
+  MemoryUse use;
   int error = 0;
-  std::condition_variable answered;
+  int failure = 0;  ///< a member's answer
 
+  bool moves_data() const { return transfer.into != nullptr || transfer.from != nullptr; }
   /// From here on the data are the mirror's own.
   void take_over();
 };
-using CallPtr = std::shared_ptr<Call>;
+
+/// A caller that waits for the answer.
+///
+/// Threads: with the mirror's mutex.
+struct WaitingUser final : CallUser {
+  void answered(Call& call, int its_error) override {
+    extents.swap(call.extents);
+    error = its_error;
+    ended = true;
+    changed.notify_all();
+  }
+  std::condition_variable changed;
+  std::vector<wire::Extent> extents;
+  bool ended = false;
+  int error = 0;
+};
 
 /// The extents of `length` bytes, behind the first `skipped` ones of an answer. Questions are about
 /// whole sectors, and their answers may have more than was asked at both ends.
 std::vector<wire::Extent> asked_part(const std::vector<wire::Extent>& told, std::uint64_t skipped,
                                      std::uint64_t length);
-
-/// A letter to the mirror's thread: a request to begin, or else a function to run.
-struct Letter {
-  CallPtr call;
-  std::function<void()> function;
-};
-using Mailbox = rtrs::Mailbox<Letter>;
-
-/// Brings answers to the users: those of a lane together, with one wake-up.
-///
-/// Threads: wait(): any; the others: the mirror's.
-class CallAnswers {
- public:
-  void end(Call& call, int error);
-  /// All answers to lanes since the last time.
-  void publish();
-  /// Waits for the answer and returns it. Calls `leave` once, if `interrupt` wants it to.
-  template <class Leave>
-  int wait(Call& call, const rtrs::Interrupt& interrupt, const Leave& leave) {
-    constexpr std::chrono::milliseconds kAsk{250};
-    bool left = false;
-    std::unique_lock lock{mutex_};
-    while (!call.answered.wait_for(lock, kAsk, [&] { return call.ended; })) {
-      if (left || !interrupt()) continue;
-      left = true;
-      leave();
-    }
-    return call.error;
-  }
-
- private:
-  std::mutex mutex_;
-  std::vector<MirrorLane*> lanes_;  ///< with jobs that have ended
-};
 
 /// The rules of zeroing that the present members make.
 ///
@@ -105,25 +99,35 @@ constexpr std::uint64_t zeroing_piece(unsigned region_shift) {
 /// several operations, one after the other. A trim becomes zeroing of the blocks that are within
 /// it, which must be fast.
 ///
-/// Threads: the mirror's.
+/// Invariant: when a user has its answer, no command uses its memory.
+/// Threads:   with the mirror's mutex.
 class CallTable {
  public:
   using Clock = std::chrono::steady_clock;
-  /// Has the members part with the memory of an operation, and loses those that do not if
-  /// `by_force`. False: a member still uses it.
-  using Withdraw = std::function<bool(std::uint64_t operation, bool by_force)>;
+  /// Loses the members that have a command of the operation.
+  using LoseHolders = std::function<void(std::uint64_t operation)>;
 
-  CallTable(CallAnswers& answers, Withdraw withdraw);
+  /// `steward`: carries the commands of requests without a user.
+  CallTable(TaskSender& steward, LoseHolders lose_holders);
 
   bool empty() const { return calls_.empty(); }
+  /// A new request, to be filled and added.
+  Call& make(CallUser& user, TaskSender& sender);
+  /// It ends at once.
+  void refuse(Call& call, int error);
   /// `live`: the group, if it takes requests now, or null.
-  void add(const CallPtr& call, Group* live);
+  void add(Call& call, Group* live);
   /// All go to a group that has just become live.
   void submit_all(Group& group);
   /// Begins the next pieces of requests whose last ones have ended. Not inside calls of the group.
   void submit_due(Group* live);
-  /// Has a task use the memory of a call, which it keeps.
-  void lend(std::uint64_t operation, Order order, Task& task) const;
+
+  /// Null: the operation has ended, or is the group's own.
+  Call* find(std::uint64_t operation);
+  /// Has a task use the memory of a call, until collected().
+  static void lend(Call& call, Order order, Task& task);
+  /// The task is not on its way any more, with or without an answer.
+  void collected(Task& task);
 
   void set_zeroing(const Zeroing& zeroing) { zeroing_ = zeroing; }
   /// A member could not zero as it was told. If that was to trim, trims have no effect from now on.
@@ -131,32 +135,37 @@ class CallTable {
   /// The answer to a question for extents.
   void told(std::uint64_t operation, const std::vector<wire::Extent>& extents);
 
-  bool is_flush(std::uint64_t operation) const;
+  bool is_flush(std::uint64_t operation);
   void end(std::uint64_t operation, int error);
   /// A member has refused it. It ends so, if that ends the group.
   void note_failure(std::uint64_t operation, int error);
   void end_failed();
 
   // Its user leaves: EINTR. A live group finishes its orders without the user's memory.
-  void cancel(const CallPtr& call, const Group* live);
+  void cancel(Call& call, const Group* live);
+  /// The job may have ended meanwhile. Its lane has not collected it, so no later one has its
+  /// memory.
   void cancel(const rtrs::LaneLoop::Job& job, const Group* live);
   /// All: with `error`, where no group is live.
   void cancel_all(int error, const Group* live);
-  /// From time to time: lets users go that had to wait for a member.
+  /// From time to time: members that keep users waiting who want to leave are lost.
   void let_go(Clock::time_point now);
 
  private:
-  using Calls = std::map<std::uint64_t, CallPtr>;
-
-  void submit(std::uint64_t number, const CallPtr& call, Group& group);
+  void number(Call& call);
+  void submit(Call& call, Group& group);
   void shrink(Transfer& trim) const;
   void cut(Call& call) const;
-  void cancel(Calls::const_iterator call, const Group* live);
-  void let_go(std::uint64_t operation, const CallPtr& call, Clock::time_point now);
+  std::vector<Call*> all() const;
+  void settle(Call& call);
+  void leave(Call& call);
+  static void answer(Call& call, int error);
 
-  CallAnswers& answers_;
-  const Withdraw withdraw_;
-  Calls calls_;
+  TaskSender& steward_;
+  const LoseHolders lose_holders_;
+  std::deque<Call> memory_;
+  std::vector<Call*> spare_;
+  PooledMap<Call*> calls_;  ///< by the numbers of their operations
   std::uint64_t next_ = 1;
   std::vector<std::uint64_t> due_;  ///< pieces that have not begun
   Zeroing zeroing_;

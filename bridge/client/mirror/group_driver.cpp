@@ -16,21 +16,21 @@ constexpr std::chrono::milliseconds kTick{100};
 constexpr std::chrono::seconds kPatience{3};
 constexpr std::chrono::seconds kCoolPeriod{5};
 constexpr std::chrono::seconds kPartWithin{2};
+constexpr unsigned kMostLanes = ~0U;
 
 }  // namespace
 
 GroupDriver::GroupDriver(const ClientConfig& config, const Surroundings& surroundings,
                          rtrs::Log log)
     : config_{config},
-      mailbox_{surroundings.mailbox},
-      answers_{surroundings.answers},
       links_{surroundings.links},
       state_{surroundings.state},
       members_(config.servers.size()),
       report_{config.device, std::move(log), members_.size()},
       record_terms_{config.servers.size()},
-      calls_{answers_,
-             [this](auto operation, bool by_force) { return withdraw(operation, by_force); }},
+      steward_{kMostLanes, members_.size()},
+      senders_{&steward_},
+      calls_{steward_, [this](std::uint64_t operation) { lose_holders(operation); }},
       copies_{settings_of(config).resync_rate} {
   for (unsigned i = 0; i < members_.size(); ++i) {
     members_[i].link = &links_[i];
@@ -39,69 +39,160 @@ GroupDriver::GroupDriver(const ClientConfig& config, const Surroundings& surroun
 }
 
 void GroupDriver::loop() {
+  Lock lock{mutex_};
   next_tick_ = not_live_since_ = Clock::now();
   while (!stop_by_ || !may_stop(Clock::now())) {
-    wait();
-    for (Member& member : members_) member.session.progress(polled_);
-    if (polled_.front().revents != 0) run_posted();
-    settle();
-    if (copies_.resume(Clock::now()) && live_group() != nullptr) {
-      group_->work();
+    wait(lock);
+    if (Clock::now() >= next_tick_) look_at_sessions(lock);
+    do {
+      begin_turn(steward_);
+      serve(steward_);
       settle();
-    }
-    if (Clock::now() >= next_tick_) tick();
-    answers_.publish();
+      if (copies_.resume(turn_) && live_group() != nullptr) group_->work();
+      if (turn_ >= next_tick_) tick();
+      prepare(steward_);
+      steward_.end_turn();
+      lock.unlock();
+      steward_.send();
+      const bool more = steward_.collect();
+      lock.lock();
+      if (!more && news_ == News::none) break;
+    } while (true);
   }
-  part();
+  part(lock);
 }
 
 void GroupDriver::stop() {
   calls_.cancel_all(EIO, live_group());
   stop_by_ = Clock::now() + kPartWithin;
+  steward_.call_up();
 }
 
-void GroupDriver::accept(const CallPtr& call) {
-  if (superseded_ || stop_by_) return answers_.end(*call, EIO);
-  copies_.requested(Clock::now());
+void GroupDriver::accept(Call& call) {
+  if (superseded_ || stop_by_) return calls_.refuse(call, EIO);
+  copies_.requested(turn_);
   calls_.add(call, live_group());
 }
 
-void GroupDriver::run_posted() {
-  mailbox_.take(letters_);
-  for (const auto& [call, function] : letters_) {
-    if (call != nullptr)
-      accept(call);
-    else
-      function();
-  }
-  letters_.clear();
+int GroupDriver::run(const Transfer& transfer, const rtrs::Interrupt& interrupt) {
+  return run(transfer, nullptr, interrupt);
 }
 
-void GroupDriver::wait() {
-  polled_.assign(1, {.fd = mailbox_.descriptor(), .events = POLLIN, .revents = 0});
-  bool more = false;
-  for (Member& member : members_) {
-    member.session.watch(polled_);
-    more = more || member.session.has_more();
+int GroupDriver::ask(const Transfer& transfer, std::vector<wire::Extent>& extents,
+                     const rtrs::Interrupt& interrupt) {
+  return run(transfer, &extents, interrupt);
+}
+
+int GroupDriver::run(const Transfer& transfer, std::vector<wire::Extent>* extents,
+                     const rtrs::Interrupt& interrupt) {
+  constexpr std::chrono::milliseconds kAsk{250};
+  WaitingUser user;
+  Lock lock{mutex_};
+  turn_ = Clock::now();
+  Call& call = calls_.make(user, steward_);
+  call.transfer = transfer;
+  call.asks = extents != nullptr;
+  accept(call);
+  finish();
+  bool left = false;
+  while (!user.changed.wait_for(lock, kAsk, [&] { return user.ended; })) {
+    lock.unlock();
+    const bool leaves = !left && interrupt();
+    lock.lock();
+    if (!leaves || user.ended) continue;
+    left = true;
+    calls_.cancel(call, live_group());
+    finish();
   }
-  const auto next = std::min(next_tick_, copies_.paused_until().value_or(next_tick_));
-  const auto left = std::chrono::ceil<std::chrono::milliseconds>(next - Clock::now());
-  const auto timeout = std::clamp(left, std::chrono::milliseconds{0}, kTick);
-  ::poll(polled_.data(), polled_.size(), more ? 0 : static_cast<int>(timeout.count()));
+  if (extents != nullptr) *extents = std::move(user.extents);
+  return user.error;
+}
+
+// ---- Turns --------------------------------------------------------------------------------------
+
+void GroupDriver::begin_turn(TaskSender& sender) {
+  sender.begin_turn();
   turn_ = Clock::now();
 }
 
-/// False: nothing has ended. An answer may end the session of others that have ended as well, so
-/// all are taken first.
-bool GroupDriver::collect() {
-  std::vector<TaskPtr> ended;
-  for (Member& member : members_) member.session.collect(ended);
-  const bool any = !ended.empty();
-  for (auto& task : ended) finished(std::move(task));
-  return any;
+/// Takes the answers to the thread's commands in. An answer may end the session of others that have
+/// ended as well.
+void GroupDriver::serve(TaskSender& sender) {
+  for (unsigned i = 0; i < members_.size(); ++i) {
+    sender[i].take_ended(ended_);
+    for (Task* task : ended_) finished(sender[i], sender[i].take(*task));
+    ended_.clear();
+  }
 }
 
-/// Handles all events, and those that follow from them, until none is left.
+/// Commands of ended sessions are cancelled before others are sent.
+void GroupDriver::prepare(TaskSender& sender) {
+  finish();
+  for (unsigned i = 0; i < members_.size(); ++i) {
+    sender[i].part(members_[i].session, gone_);
+    sender[i].prepare(members_[i].session);
+  }
+  for (TaskPtr& task : gone_) {
+    calls_.collected(*task);
+    tasks_.give_back(std::move(task));
+  }
+  gone_.clear();
+}
+
+/// The steward handles what ends groups.
+void GroupDriver::finish() {
+  calls_.submit_due(live_group());
+  if (news_ != News::none || superseded_) steward_.call_up();
+}
+
+void GroupDriver::add(TaskSender& sender) {
+  const std::lock_guard lock{mutex_};
+  senders_.push_back(&sender);
+}
+
+void GroupDriver::remove(TaskSender& sender) {
+  sender.collect();
+  const std::lock_guard lock{mutex_};
+  begin_turn(sender);
+  serve(sender);
+  prepare(sender);
+  for (unsigned i = 0; i < members_.size(); ++i) {
+    sender[i].leave(gone_);
+    for (TaskPtr& task : std::exchange(gone_, {})) steward_[i].add(std::move(task));
+  }
+  std::erase(senders_, &sender);
+  steward_.call_up();
+}
+
+// ---- The loop -----------------------------------------------------------------------------------
+
+void GroupDriver::wait(Lock& lock) {
+  const auto next = std::min(next_tick_, copies_.paused_until().value_or(next_tick_));
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(next - Clock::now());
+  const auto timeout = std::clamp(left, std::chrono::milliseconds{0}, kTick);
+  lock.unlock();
+  polled_.clear();
+  steward_.watch(polled_);
+  ::poll(polled_.data(), polled_.size(),
+         steward_.has_more() ? 0 : static_cast<int>(timeout.count()));
+  steward_.progress(polled_);
+  lock.lock();
+}
+
+/// Their own threads are asked, and nobody waits for these.
+void GroupDriver::look_at_sessions(Lock& lock) {
+  for (Member& member : members_) {
+    auto open = member.session.share();
+    if (open == nullptr) continue;
+    lock.unlock();
+    const auto look = MemberSession::look_at(*open);
+    lock.lock();
+    if (member.session.share() == open) member.session.note(look);
+    MemberLink& link = *open->link;
+    link.give_back(std::move(open));
+  }
+}
+
 void GroupDriver::settle() {
   do {
     if (superseded_) return end_for_good();
@@ -110,8 +201,7 @@ void GroupDriver::settle() {
     if (news == News::doubted) begin_without_doubt();
     if (news == News::attached) go_live();
     calls_.submit_due(live_group());
-    for (Member& member : members_) member.session.flush();
-  } while (collect() || news_ != News::none);
+  } while (news_ != News::none);
 }
 
 void GroupDriver::go_live() {
@@ -153,11 +243,15 @@ bool GroupDriver::may_stop(Clock::time_point now) const {
   return now >= *stop_by_ || live_group() == nullptr || group_->cold();
 }
 
-void GroupDriver::part() {
-  for (Member& member : members_) member.link->leave(member.session.end());
-  run_posted();  // closes devices opened in the last moment, with their memory
-  answers_.publish();
+/// Lanes give the sessions back in turns of theirs.
+void GroupDriver::part(Lock& lock) {
+  std::vector<std::shared_ptr<OpenMember>> last;
+  for (unsigned i = 0; i < members_.size(); ++i) last.push_back(end_session(i));
   group_.reset();
+  calls_.cancel_all(EIO, nullptr);
+  prepare(steward_);
+  lock.unlock();
+  for (unsigned i = 0; i < members_.size(); ++i) members_[i].link->leave(std::move(last[i]));
 }
 
 void GroupDriver::report() {

@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
@@ -23,6 +24,7 @@
 #include "bridge/client/mirror/record_terms.hpp"
 #include "bridge/client/mirror/resync_pace.hpp"
 #include "bridge/client/mirror/standing_report.hpp"
+#include "bridge/client/mirror/task_sender.hpp"
 
 namespace rnbd::mirror {
 
@@ -56,34 +58,70 @@ class OwnTerms {
 /// Passes requests and answers between the users, the group and the members. Makes a group when the
 /// first member is there, and a new one after too many members were away.
 ///
-/// Threads: the mirror's, which runs loop(). Other threads post to the mailbox.
+/// One mutex keeps all of it. A thread with requests takes it for a turn: it begins the requests
+/// and takes in the answers to commands that it carries. Then it sends the commands that have
+/// become due by that, without the mutex. An operation's commands are carried by the thread of its
+/// user. The others are the steward's, which runs loop(): views, copies, and requests of threads
+/// that wait.
+///
+/// Threads: as said below.
 class GroupDriver final : private GroupHost {
  public:
   using Done = tl::expected<void, Failure>;
 
   /// The other parts of the mirror. All must outlive the driver.
   struct Surroundings {
-    Mailbox& mailbox;
-    CallAnswers& answers;
     MemberLinks& links;
     MirrorState& state;
   };
   GroupDriver(const ClientConfig& config, const Surroundings& surroundings, rtrs::Log log);
 
   /// Handles all events of the mirror; returns some time after stop().
+  ///
+  /// Threads: the steward's.
   void loop();
+
+  // Any thread.
+  /// A turn of the thread that has this sender. `begin` and `end` run with the mutex.
+  template <class Begin, class End>
+  void turn(TaskSender& sender, const Begin& begin, const End& end) {
+    const std::lock_guard lock{mutex_};
+    begin_turn(sender);
+    begin();
+    serve(sender);
+    prepare(sender);
+    end();
+    sender.end_turn();
+  }
+  /// Runs a function with the mutex.
+  template <class Function>
+  auto locked(const Function& function) {
+    const std::lock_guard lock{mutex_};
+    turn_ = Clock::now();
+    const Finish finish{*this};
+    return function();
+  }
+  /// Performs a request, and waits for its end. The memory is not used any more when it returns.
+  int run(const Transfer& transfer, const rtrs::Interrupt& interrupt);
+  /// The same for a question for extents.
+  int ask(const Transfer& transfer, std::vector<wire::Extent>& extents,
+          const rtrs::Interrupt& interrupt);
+  void add(TaskSender& sender);
+  /// What it carries still goes to the steward.
+  void remove(TaskSender& sender);
+  std::size_t members() const { return members_.size(); }
+
+  // With the mutex.
+  Call& make_call(CallUser& user, TaskSender& sender) { return calls_.make(user, sender); }
+  /// Begins a user's request; without an attached group it waits for one.
+  void accept(Call& call);
+  /// A user leaves its request, see CallTable.
+  void cancel(const rtrs::LaneLoop::Job& job) { calls_.cancel(job, live_group()); }
   /// Ends the users' requests. loop() returns when no region is in an activity log, after 2 s at
   /// most.
   void stop();
-
   /// A member's link has opened its device.
-  void opened(unsigned member, std::unique_ptr<OpenMember> open);
-  /// Begins a user's request; without an attached group it waits for one.
-  void accept(const CallPtr& call);
-  // A user leaves its request, see CallTable.
-  void cancel(const CallPtr& call) { calls_.cancel(call, live_group()); }
-  void cancel(const rtrs::LaneLoop::Job& job) { calls_.cancel(job, live_group()); }
-
+  void opened(unsigned member, std::shared_ptr<OpenMember> open);
   // An operator's orders, see Mirror.
   Done force(const std::string& server, bool sure, bool split);
   Done discard(const std::string& server);
@@ -132,23 +170,36 @@ class GroupDriver final : private GroupHost {
   void over() override;
   void superseded() override { superseded_ = forced_elsewhere_ = true; }
 
+  // Turns.
+  struct Finish {
+    GroupDriver& driver;
+    ~Finish() { driver.finish(); }
+  };
+  void begin_turn(TaskSender& sender);
+  void serve(TaskSender& sender);
+  void prepare(TaskSender& sender);
+  void finish();
+  int run(const Transfer& transfer, std::vector<wire::Extent>* extents,
+          const rtrs::Interrupt& interrupt);
+
   // Commands on their way.
-  void finished(TaskPtr task);
+  TaskSender& carrier_of(const Call* call, const OpenMember& open);
+  void finished(MemberLane& lane, TaskPtr task);
   void claimed(unsigned member, const Claimed& answer);
   void judge(unsigned member, Answer& answer);
   void shut_out(unsigned member);
   void tell_of_disk(unsigned member);
-  bool withdraw(std::uint64_t operation, bool by_force);
+  void lose_holders(std::uint64_t operation);
 
   // The loop.
-  void run_posted();
-  void wait();
-  bool collect();
+  using Lock = std::unique_lock<std::mutex>;
+  void wait(Lock& lock);
+  void look_at_sessions(Lock& lock);
   void tick();
   void settle();
   void go_live();
   bool may_stop(Clock::time_point now) const;
-  void part();
+  void part(Lock& lock);
   void report();
 
   // Members.
@@ -158,6 +209,8 @@ class GroupDriver final : private GroupHost {
   void learn_zeroing();
   void tell_abilities();
   void lost(unsigned member);
+  std::shared_ptr<OpenMember> end_session(unsigned member);
+  Clock::time_point oldest(unsigned member, Clock::time_point now);
   Clock::duration wait_after_failure(unsigned member);
   void check_hanging(unsigned member, Clock::time_point now);
   void check_links(Clock::time_point now);
@@ -167,8 +220,6 @@ class GroupDriver final : private GroupHost {
   void end_for_good();
 
   const ClientConfig& config_;
-  Mailbox& mailbox_;
-  CallAnswers& answers_;
   MemberLinks& links_;
   MirrorState& state_;
   std::vector<Member> members_;
@@ -184,12 +235,16 @@ class GroupDriver final : private GroupHost {
   bool forced_ = false;            ///< an operator chose the member with the content
   bool lossy_ = false;             ///< answered writes may be lost, so the next flush fails
 
+  std::mutex mutex_;
+  TaskSender steward_;
+  std::vector<TaskSender*> senders_;  ///< the steward's, and those of lanes
   CallTable calls_;
   BackgroundCopies copies_;
   TaskPool tasks_;
-  std::vector<Letter> letters_;
-  std::vector<pollfd> polled_;
-  Clock::time_point turn_{};                  ///< when the loop last woke up
+  std::vector<Task*> ended_;                  ///< in this turn
+  std::vector<TaskPtr> gone_;                 ///< likewise
+  std::vector<pollfd> polled_;                ///< the steward's
+  Clock::time_point turn_{};                  ///< when it began
   std::optional<Clock::time_point> stop_by_;  ///< after stop(): the latest end of loop()
   Clock::time_point not_live_since_{};
   Clock::time_point claimed_at_{};  ///< the newest claim

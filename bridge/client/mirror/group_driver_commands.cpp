@@ -44,14 +44,21 @@ void GroupDriver::failed(std::uint64_t operation, int error) {
   if (range && error != EIO) report_.unequal(*range, error);
 }
 
-bool GroupDriver::withdraw(std::uint64_t operation, bool by_force) {
+void GroupDriver::lose_holders(std::uint64_t operation) {
   for (unsigned i = 0; i < members_.size(); ++i) {
-    if (!members_[i].session.holds(operation)) continue;
-    if (!by_force) return false;
+    const bool holds = std::ranges::any_of(senders_, [&](TaskSender* sender) {
+      return (*sender)[i].holds(operation, members_[i].session);
+    });
+    if (!holds) continue;
     members_[i].link->set_trouble("it has not answered for long, while its client had to leave");
     lost(i);
   }
-  return true;
+}
+
+/// The steward, if the session has no lane for the user's thread.
+TaskSender& GroupDriver::carrier_of(const Call* call, const OpenMember& open) {
+  const bool has_lane = call != nullptr && call->sender->lane() < open.session->lanes() - 1;
+  return has_lane ? *call->sender : steward_;
 }
 
 void GroupDriver::send(const Command& command) {
@@ -60,9 +67,12 @@ void GroupDriver::send(const Command& command) {
   MemberSession& session = members_[command.member].session;
   if (!session.is_open()) return;
   const bool own = command.operation >= Group::kOwn;
-  if (own) copies_.begin(command, Clock::now());
+  if (own) copies_.begin(command, turn_);
   TaskPtr task = tasks_.take(command, turn_);
   const OpenMember& open = session.open();
+  task->epoch = session.epoch();
+  task->call = own ? nullptr : calls_.find(command.operation);
+  if (task->call != nullptr) task->call->use.began();
   switch (command.order) {
     case Order::flush:
       task->transfer.operation = wire::IoOperation::flush;
@@ -79,7 +89,7 @@ void GroupDriver::send(const Command& command) {
     case Order::zero:
     case Order::copy:
       own ? copies_.lend(command, open.geometry().block, *task)
-          : calls_.lend(command.operation, command.order, *task);
+          : CallTable::lend(*task->call, command.order, *task);
       break;
     default: {
       const std::size_t room = open.geometry().max_io;
@@ -88,21 +98,28 @@ void GroupDriver::send(const Command& command) {
                             pulls ? links_.uri_of(command.source) : std::string{});
     }
   }
-  session.start(std::move(task));
+  TaskSender& carrier = carrier_of(task->call, open);
+  carrier[command.member].add(std::move(task));
+  carrier.call_up();
 }
 
-void GroupDriver::finished(TaskPtr task) {
+void GroupDriver::finished(MemberLane& lane, TaskPtr task) {
   Member& member = members_[task->member];
-  if (group_ != nullptr && member.session.is_current(*task)) {
-    Answer answer;
-    if (task->message) answer = task->message->answer();
-    answer.tag = task->tag;
-    answer.error = member.session.outcome(*task);
-    const bool slowly =
-        task->transfer.operation == wire::IoOperation::write_zeroes && answer.error == EOPNOTSUPP;
-    if (slowly && task->order != Order::zero && task->order != Order::clear) {
-      task->transfer.operation = wire::IoOperation::write;
-      return member.session.start(std::move(task));
+  const bool counts = group_ != nullptr && member.session.is_current(*task);
+  Answer answer{.tag = task->tag, .error = counts ? lane.outcome(*task) : 0};
+  const bool slowly =
+      task->transfer.operation == wire::IoOperation::write_zeroes && answer.error == EOPNOTSUPP;
+  if (slowly && task->order != Order::zero && task->order != Order::clear) {
+    task->transfer.operation = wire::IoOperation::write;
+    lane.add(std::move(task));
+    return;
+  }
+  calls_.collected(*task);
+  if (counts) {
+    if (task->message) {
+      answer = task->message->answer();
+      answer.tag = task->tag;
+      answer.error = lane.outcome(*task);
     }
     if (slowly) calls_.zeroed_slowly(task->operation);
     const bool unknown = lacks_hint(task->order, answer.error);

@@ -53,7 +53,7 @@ Group* GroupDriver::live_group() const {
   return group_ != nullptr && group_->live() ? group_.get() : nullptr;
 }
 
-void GroupDriver::opened(unsigned number, std::unique_ptr<OpenMember> open) {
+void GroupDriver::opened(unsigned number, std::shared_ptr<OpenMember> open) {
   Member& member = members_[number];
   if (stop_by_ || superseded_) return;
   if (member.discarded) return member.link->let_go(std::move(open));
@@ -139,10 +139,23 @@ void GroupDriver::drop(unsigned number) {
   copies_.forget(number);
   if (group_ != nullptr && has(group_->in_step(), number))
     report_.lost(number, member.link->server(), member.link->trouble(), member.failure);
-  auto open = member.session.end();
+  auto open = end_session(number);
   if (member.discarded) return member.link->let_go(std::move(open));
   const bool waits = member.bad_disk && group_ != nullptr && group_->can_spare(bit(number));
   member.link->renew(std::move(open), waits ? wait_after_failure(number) : Clock::duration{});
+}
+
+/// Threads that use it part with it in their next turns.
+std::shared_ptr<OpenMember> GroupDriver::end_session(unsigned number) {
+  for (TaskSender* sender : senders_)
+    if ((*sender)[number].is_used()) sender->call_up();
+  return members_[number].session.end();
+}
+
+/// Of the commands of all threads, without an answer.
+GroupDriver::Clock::time_point GroupDriver::oldest(unsigned number, Clock::time_point now) {
+  for (TaskSender* sender : senders_) now = (*sender)[number].oldest(members_[number].session, now);
+  return now;
 }
 
 /// The first failure may be an accident.
@@ -168,7 +181,7 @@ void GroupDriver::check_hanging(unsigned number, Clock::time_point now) {
   constexpr std::chrono::seconds kReported{5};
   constexpr std::chrono::seconds kLost{30};
   Member& member = members_[number];
-  const auto waits = member.session.is_open() ? member.session.waits(now) : Clock::duration{};
+  const auto waits = now - oldest(number, now);
   const bool is_used =
       live_group() == nullptr || group_->progress(number).standing >= Group::Standing::resync;
   const bool hangs = is_used && waits >= kReported;
@@ -181,11 +194,11 @@ void GroupDriver::check_hanging(unsigned number, Clock::time_point now) {
                   server + ": it leaves no request without an answer any more");
   }
   if (!hangs || waits < kLost || group_ == nullptr || !group_->can_spare(bit(number))) return;
-  const auto answers = [&](const Member& other) {
-    return other.session.is_open() && other.session.waits(now) < kReported &&
-           has(group_->in_step(), static_cast<unsigned>(&other - members_.data()));
-  };
-  if (std::ranges::none_of(members_, answers)) return;
+  bool others_answer = false;
+  for (unsigned i = 0; i < members_.size(); ++i)
+    if (members_[i].session.is_open() && now - oldest(i, now) < kReported)
+      others_answer = others_answer || has(group_->in_step(), i);
+  if (!others_answer) return;
   member.failure = ETIMEDOUT;
   member.bad_disk = true;
   member.hangs = false;
@@ -198,8 +211,8 @@ void GroupDriver::check_hanging(unsigned number, Clock::time_point now) {
 void GroupDriver::check_links(Clock::time_point now) {
   for (unsigned i = 0; i < members_.size(); ++i) {
     check_hanging(i, now);
-    if (!members_[i].session.is_lost(now)) continue;
-    members_[i].link->set_trouble(members_[i].session.has_lost_device()
+    if (!members_[i].session.is_lost(oldest(i, now), now)) continue;
+    members_[i].link->set_trouble(members_[i].session.look().lost_device
                                       ? "its disk was opened by another client, or replaced"
                                       : "no path to it works any more");
     members_[i].bad_disk = false;  // an earlier error is not the reason
@@ -214,7 +227,7 @@ void GroupDriver::choose_nearest() {
   rtrs::Duration least{};
   for (unsigned i = 0; i < members_.size(); ++i) {
     if (!members_[i].session.is_open() || !has(group_->in_step(), i)) continue;
-    const rtrs::Duration latency = members_[i].session.latency();
+    const rtrs::Duration latency = members_[i].session.look().latency;
     if (nearest != kMaxMembers && latency >= least / 3 * 2) continue;
     nearest = i;
     least = latency;
@@ -253,7 +266,7 @@ void GroupDriver::begin_without_doubt() {
 
 /// Another client has written: the users' knowledge of the disk is no longer true.
 void GroupDriver::end_for_good() {
-  for (Member& member : members_) member.link->leave(member.session.end());
+  for (unsigned i = 0; i < members_.size(); ++i) members_[i].link->let_go(end_session(i));
   group_.reset();
   calls_.cancel_all(EIO, nullptr);
   const std::string why =

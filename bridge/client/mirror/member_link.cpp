@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <iterator>
 #include <utility>
 
 #include "rdma/log_about.hpp"
@@ -41,7 +42,7 @@ void MemberLink::start() {
   thread_ = std::thread{[this] { run(); }};
 }
 
-void MemberLink::renew(std::unique_ptr<OpenMember> before, Clock::duration wait) {
+void MemberLink::renew(std::shared_ptr<OpenMember> before, Clock::duration wait) {
   const std::lock_guard lock{mutex_};
   place_.leave();
   if (before != nullptr) ended_.push_back(std::move(before));
@@ -57,12 +58,18 @@ void MemberLink::hurry() {
   changed_.notify_all();
 }
 
-void MemberLink::let_go(std::unique_ptr<OpenMember> before) {
+void MemberLink::let_go(std::shared_ptr<OpenMember> before) {
   const std::lock_guard lock{mutex_};
   if (before != nullptr) ended_.push_back(std::move(before));
   wanted_ = false;
   used_ = false;
   place_.leave();
+  changed_.notify_all();
+}
+
+void MemberLink::give_back(std::shared_ptr<OpenMember> open) {
+  const std::lock_guard lock{mutex_};
+  open.reset();
   changed_.notify_all();
 }
 
@@ -88,7 +95,7 @@ std::shared_ptr<const ClientConfig> MemberLink::config() const {
 
 std::string MemberLink::server() const { return host_and_port(config()->paths.front()); }
 
-void MemberLink::leave(std::unique_ptr<OpenMember> last) {
+void MemberLink::leave(std::shared_ptr<OpenMember> last) {
   {
     const std::lock_guard lock{mutex_};
     if (last != nullptr) ended_.push_back(std::move(last));
@@ -152,20 +159,32 @@ bool MemberLink::is_in_vain(void* context) {
   return self.leaving_ || !self.wanted_ || self.config_ != self.tried_;
 }
 
-bool MemberLink::is_due() const { return wanted_ && Clock::now() >= not_before_; }
+/// The session before has ended then.
+bool MemberLink::is_due() const { return wanted_ && ended_.empty() && Clock::now() >= not_before_; }
+
+/// Sessions that nobody shares any more.
+std::vector<std::shared_ptr<OpenMember>> MemberLink::take_unused() {
+  const auto unused = std::ranges::partition(
+      ended_, [](const std::shared_ptr<OpenMember>& open) { return open.use_count() > 1; });
+  std::vector<std::shared_ptr<OpenMember>> taken(std::make_move_iterator(unused.begin()),
+                                                 std::make_move_iterator(unused.end()));
+  ended_.erase(unused.begin(), unused.end());
+  return taken;
+}
 
 void MemberLink::run() {
   std::unique_lock lock{mutex_};
   for (;;) {
-    while (!is_due() && !leaving_ && ended_.empty()) {
-      if (wanted_)
+    std::vector<std::shared_ptr<OpenMember>> ended = take_unused();
+    while (!is_due() && !(leaving_ && ended_.empty()) && ended.empty()) {
+      if (wanted_ && ended_.empty())
         changed_.wait_until(lock, not_before_);
       else
         changed_.wait(lock);
+      ended = take_unused();
     }
-    std::vector<std::unique_ptr<OpenMember>> ended = std::exchange(ended_, {});
     const bool connects = is_due() && !leaving_;
-    const bool leaves = leaving_;
+    const bool leaves = leaving_ && ended_.empty();
     lock.unlock();
     for (auto& member : ended) member->shared->leave();
     ended.clear();
@@ -189,9 +208,10 @@ void MemberLink::run() {
 }
 
 /// Null: why not is in trouble_.
-std::unique_ptr<OpenMember> MemberLink::connect() {
+std::shared_ptr<OpenMember> MemberLink::connect() {
   const rtrs::Interrupt interrupt{&MemberLink::is_in_vain, this};
-  auto member = std::make_unique<OpenMember>();
+  auto member = std::make_shared<OpenMember>();
+  member->link = this;
   const auto fail = [&](const std::string& why) {
     if (!interrupt()) set_trouble(why);
     place_.leave();
@@ -230,7 +250,6 @@ std::unique_ptr<OpenMember> MemberLink::connect() {
   if (!wrong.empty()) return fail(wrong);
   const std::string open_twin = twin_at(*member->session, ServerTable::Stage::open);
   if (!open_twin.empty()) return refuse(open_twin);
-  member->loop = member->session->take_lane(0);
   return member;
 }
 

@@ -18,13 +18,15 @@
 
 namespace rnbd::mirror {
 
+class MemberLink;
+
 /// A member with its device open for writing, in one session.
 struct OpenMember {
+  MemberLink* link = nullptr;                  ///< which made it, and closes it
   std::shared_ptr<const ClientConfig> config;  ///< used by the session
   std::shared_ptr<SharedSession> shared;
   std::shared_ptr<Session> session;
   std::unique_ptr<RemoteDevice> device;
-  std::unique_ptr<rtrs::LaneLoop> loop;
 
   const DeviceGeometry& geometry() const { return device->geometry(); }
 };
@@ -34,7 +36,7 @@ struct OpenMember {
 /// Threads: any.
 class MemberLink {
  public:
-  using OnOpen = std::function<void(std::unique_ptr<OpenMember>)>;
+  using OnOpen = std::function<void(std::shared_ptr<OpenMember>)>;
   /// See ServerTable; with the number of the member.
   struct Place {
     /// The name of another member at that server; "": there is none.
@@ -51,16 +53,19 @@ class MemberLink {
   MemberLink& operator=(const MemberLink&) = delete;
 
   void start();
-  /// Ends the present session and makes a new one, `wait` later at the earliest.
-  void renew(std::unique_ptr<OpenMember> before, Clock::duration wait = {});
+  /// Ends the present session and makes a new one, `wait` later at the earliest. A session ends
+  /// when all others that share it have given it back.
+  void renew(std::shared_ptr<OpenMember> before, Clock::duration wait = {});
   /// Makes the new session now, if one is to be made.
   void hurry();
   /// Ends the session, or an attempt to make one, and makes no new one.
-  void let_go(std::unique_ptr<OpenMember> before);
+  void let_go(std::shared_ptr<OpenMember> before);
+  /// One who shares the session with others does not use it any more.
+  void give_back(std::shared_ptr<OpenMember> open);
   /// Replaces the server. An attempt to reach the one before ends at once.
   void go_to(const rtrs::PathAddress& path);
   /// Stops connecting and waits for the thread, which may close `last`.
-  void leave(std::unique_ptr<OpenMember> last);
+  void leave(std::shared_ptr<OpenMember> last);
 
   std::shared_ptr<const ClientConfig> config() const;
   /// `host:port`
@@ -79,12 +84,13 @@ class MemberLink {
 
   rtrs::Log log_of_attempt(const ClientConfig& config, Quiet quiet) const;
   void run();
-  std::unique_ptr<OpenMember> connect();
+  std::shared_ptr<OpenMember> connect();
   std::string complaint(const OpenMember& member) const;
   std::string twin_at(Session& session, ServerTable::Stage stage);
   void set_used(bool used);
   static bool is_in_vain(void* context);
   bool is_due() const;
+  std::vector<std::shared_ptr<OpenMember>> take_unused();
 
   const rtrs::Log log_;
   const OnOpen on_open_;
@@ -98,7 +104,7 @@ class MemberLink {
   std::shared_ptr<const ClientConfig> tried_;       ///< of the newest attempt
   std::shared_ptr<SharedSession> shared_;           ///< likewise
   Quiet quiet_;                                     ///< likewise
-  std::vector<std::unique_ptr<OpenMember>> ended_;  ///< to be closed
+  std::vector<std::shared_ptr<OpenMember>> ended_;  ///< to be closed
   std::string trouble_;
   bool used_ = false;           ///< see is_used()
   std::set<std::string> told_;  ///< the troubles since it was a member

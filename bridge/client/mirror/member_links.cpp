@@ -16,7 +16,7 @@ ClientConfig config_of_member(const ClientConfig& whole, std::size_t member) {
   config.paths = whole.servers[member];
   config.servers.clear();
   config.several.clear();
-  config.lanes = 1;
+  config.lanes = lanes_of(whole) + 1;  // the last one is the steward's
   config.access = wire::AccessMode::read_write;
   config.annex_features = wire::kMirrorFeatures;
   config.control.clear();
@@ -74,7 +74,7 @@ MemberLinks::MemberLinks(const ClientConfig& config, const rtrs::Log& log, const
   for (unsigned i = 0; i < config.servers.size(); ++i) {
     links_.push_back(std::make_unique<MemberLink>(
         config_of_member(config, i), log,
-        [on_open, i](std::unique_ptr<OpenMember> open) { on_open(i, std::move(open)); },
+        [on_open, i](std::shared_ptr<OpenMember> open) { on_open(i, std::move(open)); },
         place_of(i)));
   }
 }

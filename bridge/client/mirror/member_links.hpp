@@ -20,7 +20,7 @@ namespace rnbd::mirror {
 /// Threads: any.
 class MemberLinks {
  public:
-  using OnOpen = std::function<void(unsigned member, std::unique_ptr<OpenMember>)>;
+  using OnOpen = std::function<void(unsigned member, std::shared_ptr<OpenMember>)>;
 
   /// `config`: of the mirror. `on_open` is called from the thread of a link.
   MemberLinks(const ClientConfig& config, const rtrs::Log& log, const OnOpen& on_open);

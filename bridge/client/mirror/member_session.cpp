@@ -2,8 +2,6 @@
 #include "bridge/client/mirror/member_session.hpp"
 
 #include <algorithm>
-#include <span>
-#include <utility>
 
 namespace rnbd::mirror {
 namespace {
@@ -30,109 +28,44 @@ void TaskPool::give_back(TaskPtr task) {
   task->io.reset();
   task->message.reset();
   task->of.reset();
+  task->call = nullptr;
   task->transfer = {};
   spare_.push_back(std::move(task));
 }
 
-void MemberSession::begin(std::unique_ptr<OpenMember> open) {
+void MemberSession::begin(std::shared_ptr<OpenMember> open) {
   open_ = std::move(open);
+  ++epoch_;
+  look_ = {};
   without_path_.reset();
 }
 
-std::unique_ptr<OpenMember> MemberSession::end() {
+std::shared_ptr<OpenMember> MemberSession::end() {
   ++epoch_;
-  more_ = started_ = false;
-  if (!is_open()) return nullptr;
-  for (const TaskPtr& task : tasks_) open_->loop->cancel(task->job);
-  open_->loop->collect();  // those that had ended
-  tasks_.clear();
-  open_->loop.reset();
-  return std::move(open_);
+  return std::exchange(open_, nullptr);
 }
 
-void MemberSession::start(TaskPtr task) {
-  RemoteDevice& device = *open_->device;
-  if (!task->message) {
-    if (task->order == Order::flush) device.begin(task->transfer, task->begun);
-    task->io.emplace(device.geometry(), device.handle(), task->transfer);
-  }
-  task->job = {};
-  task->job.context = task.get();
-  task->job.operation = task->message ? static_cast<rtrs::Operation*>(&*task->message)
-                                      : static_cast<rtrs::Operation*>(&*task->io);
-  task->epoch = epoch_;
-  task->place = tasks_.size();
-  tasks_.push_back(std::move(task));
-  open_->loop->start(tasks_.back()->job);
-  started_ = true;
+MemberSession::Look MemberSession::look_at(const OpenMember& open) {
+  Look look{.alive = open.session->alive(),
+            .has_path = open.session->has_path(),
+            .lost_device = open.device->lost()};
+  for (const auto& path : open.session->client().paths())
+    if (path.in_use && path.latency > rtrs::Duration::zero())
+      look.latency = std::min(look.latency, path.latency);
+  return look;
 }
 
-void MemberSession::collect(std::vector<TaskPtr>& ended) {
-  if (!is_open()) return;
-  for (auto* job = open_->loop->collect(); job != nullptr;) {
-    const std::size_t place = static_cast<Task*>(job->context)->place;
-    job = job->next;
-    std::swap(tasks_[place], tasks_.back());
-    tasks_[place]->place = place;
-    ended.push_back(std::move(tasks_.back()));
-    tasks_.pop_back();
-  }
-}
-
-int MemberSession::outcome(Task& task) {
-  const int error = task.job.operation->error();
-  if (task.order != Order::flush) return error;
-  return open_->device->end(task.transfer, task.begun, error);
-}
-
-bool MemberSession::holds(std::uint64_t operation) const {
-  return std::ranges::any_of(tasks_,
-                             [&](const TaskPtr& task) { return task->operation == operation; });
-}
-
-bool MemberSession::is_lost(Clock::time_point now) {
+bool MemberSession::is_lost(Clock::time_point oldest, Clock::time_point now) {
   if (!is_open()) return false;
-  if (has_lost_device()) return true;
-  const Session& session = *open_->session;
-  if (session.alive() && session.has_path()) {
+  if (look_.lost_device) return true;
+  if (look_.alive && look_.has_path) {
     without_path_.reset();
     return false;
   }
   if (!without_path_) without_path_ = now;
-  auto waits = *without_path_;
-  for (const TaskPtr& task : tasks_) waits = std::min(waits, task->began);
+  const auto waits = std::min(*without_path_, oldest);
   const bool lasts = now - *without_path_ >= kBlip && now - waits >= kWithoutPath;
-  return !session.alive() || lasts;
-}
-
-MemberSession::Clock::duration MemberSession::waits(Clock::time_point now) const {
-  Clock::time_point oldest = now;
-  for (const TaskPtr& task : tasks_) oldest = std::min(oldest, task->began);
-  return now - oldest;
-}
-
-rtrs::Duration MemberSession::latency() const {
-  rtrs::Duration latency = rtrs::Duration::max();
-  for (const auto& path : open_->session->client().paths())
-    if (path.in_use && path.latency > latency.zero()) latency = std::min(latency, path.latency);
-  return latency;
-}
-
-void MemberSession::flush() {
-  if (std::exchange(started_, false) && is_open()) open_->loop->flush();
-}
-
-void MemberSession::watch(std::vector<pollfd>& polled) {
-  first_ = polled.size();
-  if (is_open()) open_->loop->watch(polled);
-  count_ = polled.size() - first_;
-}
-
-void MemberSession::progress(const std::vector<pollfd>& polled) {
-  if (!is_open()) return;
-  const std::span own{polled.data() + first_, count_};
-  const bool ready = std::ranges::any_of(own, [](const pollfd& p) { return p.revents != 0; });
-  if (ready || more_) more_ = open_->loop->progress(own);
+  return !look_.alive || lasts;
 }
 
 }  // namespace rnbd::mirror

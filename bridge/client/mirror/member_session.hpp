@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The commands on their way to a member of a mirror.
+// A session with a member of a mirror, and the commands that go over it.
 #pragma once
-
-#include <poll.h>
 
 #include <chrono>
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "bridge/client/mirror/member_link.hpp"
@@ -15,6 +14,8 @@
 #include "bridge/client/transfer.hpp"
 
 namespace rnbd::mirror {
+
+struct Call;
 
 /// A command on its way: block I/O, or a message.
 struct Task {
@@ -24,9 +25,11 @@ struct Task {
   std::uint64_t operation = 0;
   Order order{};
   std::chrono::steady_clock::time_point began{};
-  std::uint64_t epoch = 0;   ///< MemberSession's when it was sent
-  std::size_t place = 0;     ///< among those of the member
-  std::shared_ptr<void> of;  ///< keeps the memory of its owner
+  std::uint64_t epoch = 0;   ///< MemberSession's, for which it is
+  std::size_t place = 0;     ///< among those of its MemberLane
+  bool started = false;      ///< for the thread of that one
+  Call* call = nullptr;      ///< the request whose memory it uses
+  std::shared_ptr<void> of;  ///< keeps the memory of a copy
   Transfer transfer;
   Disk::Begun begun;
   std::optional<TransferOperation> io;
@@ -36,7 +39,7 @@ using TaskPtr = std::unique_ptr<Task>;
 
 /// Keeps tasks for the next commands, so that a command allocates nothing.
 ///
-/// Threads: one.
+/// Threads: with the mirror's mutex.
 class TaskPool {
  public:
   TaskPtr take(const Command& command, std::chrono::steady_clock::time_point now);
@@ -46,55 +49,46 @@ class TaskPool {
   std::vector<TaskPtr> spare_;
 };
 
-/// Carries commands over a session with a member. When that session ends, its commands are
-/// forgotten, and the next one begins without any.
+/// The present session with a member, which all threads of the mirror share. Commands are for one
+/// session: when that ends, they count no more.
 ///
-/// Threads: the mirror's.
+/// Threads: with the mirror's mutex.
 class MemberSession {
  public:
   using Clock = std::chrono::steady_clock;
 
   bool is_open() const { return open_ != nullptr; }
   const OpenMember& open() const { return *open_; }
-  void begin(std::unique_ptr<OpenMember> open);
+  /// Who shares it gives it back to its link.
+  const std::shared_ptr<OpenMember>& share() const { return open_; }
+  void begin(std::shared_ptr<OpenMember> open);
   /// Null: it was not open.
-  std::unique_ptr<OpenMember> end();
+  std::shared_ptr<OpenMember> end();
 
-  // While it is open.
-  void start(TaskPtr task);
-  void collect(std::vector<TaskPtr>& ended);
-  /// The result of a task that has ended in this session.
-  int outcome(Task& task);
-
-  /// True if it was sent in this session, which is still open.
+  /// Counts the sessions, and their ends.
+  std::uint64_t epoch() const { return epoch_; }
   bool is_current(const Task& task) const { return is_open() && task.epoch == epoch_; }
-  /// True if a command of that operation is on its way.
-  bool holds(std::uint64_t operation) const;
-  /// True if it has ended, has lost its device, or has had no path for so long that the member
-  /// counts as lost.
-  bool is_lost(Clock::time_point now);
-  /// The time for which its oldest command has had no answer.
-  Clock::duration waits(Clock::time_point now) const;
-  /// While it is open.
-  bool has_lost_device() const { return open_->device->lost(); }
-  /// The latency of its fastest path; Duration::max(): not known.
-  rtrs::Duration latency() const;
 
-  // For the loop.
-  void flush();
-  void watch(std::vector<pollfd>& polled);
-  bool has_more() const { return more_; }
-  void progress(const std::vector<pollfd>& polled);
+  /// What can be seen of a session.
+  struct Look {
+    bool alive = true;
+    bool has_path = true;
+    bool lost_device = false;
+    rtrs::Duration latency = rtrs::Duration::max();  ///< of its fastest path; max(): not known
+  };
+  /// Waits for the session's own thread, so nobody holds the mutex.
+  static Look look_at(const OpenMember& open);
+  void note(const Look& look) { look_ = look; }
+  const Look& look() const { return look_; }
+  /// By the newest look: it has ended, has lost its device, or has had no path for so long that the
+  /// member counts as lost. `oldest`: the beginning of its oldest command without an answer.
+  bool is_lost(Clock::time_point oldest, Clock::time_point now);
 
  private:
-  std::unique_ptr<OpenMember> open_;
-  std::uint64_t epoch_ = 0;  ///< counts its ends
-  std::vector<TaskPtr> tasks_;
+  std::shared_ptr<OpenMember> open_;
+  std::uint64_t epoch_ = 1;
+  Look look_;
   std::optional<Clock::time_point> without_path_;  ///< since then
-  std::size_t first_ = 0;                          ///< of its descriptors
-  std::size_t count_ = 0;
-  bool started_ = false;  ///< since the last flush()
-  bool more_ = false;     ///< it has something to do already
 };
 
 }  // namespace rnbd::mirror

@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "bridge/client/mirror/mirror.hpp"
 
-#include <algorithm>
 #include <cerrno>
-#include <future>
 #include <utility>
 
 namespace rnbd::mirror {
@@ -17,13 +15,10 @@ constexpr std::chrono::seconds kOrderPatience{5};
 Mirror::Mirror(const ClientConfig& config, rtrs::Log log)
     : config_{config},
       links_{config, log,
-             [this](unsigned member, std::unique_ptr<OpenMember> open) {
-               const auto shared = std::make_shared<std::unique_ptr<OpenMember>>(std::move(open));
-               post([this, member, shared] { driver_.opened(member, std::move(*shared)); });
+             [this](unsigned member, std::shared_ptr<OpenMember> open) {
+               driver_.locked([&] { driver_.opened(member, std::move(open)); });
              }},
-      driver_{config_,
-              {.mailbox = mailbox_, .answers = answers_, .links = links_, .state = state_},
-              std::move(log)} {
+      driver_{config_, {.links = links_, .state = state_}, std::move(log)} {
   changes_.add_user(this);
 }
 
@@ -60,52 +55,28 @@ void Mirror::leave() {
     const std::lock_guard lock{mutex_};
     if (!std::exchange(running_, false)) return;
   }
-  post([this] { driver_.stop(); });
+  driver_.locked([this] { driver_.stop(); });
   thread_.join();
 }
 
 // ---- Requests -----------------------------------------------------------------------------------
 
 int Mirror::run(const Transfer& transfer, const Interrupt& interrupt) {
-  const auto call = std::make_shared<Call>();
-  call->transfer = transfer;
-  return run(call, interrupt);
+  return driver_.run(transfer, interrupt);
 }
 
 int Mirror::extents(std::uint64_t offset, std::uint64_t length, std::vector<wire::Extent>& extents,
                     const Interrupt& interrupt) {
   const std::uint64_t before = offset % wire::kSectorSize;
-  const auto call = std::make_shared<Call>();
-  call->transfer = {.offset = offset - before, .length = length + before};
-  call->asks = true;
-  if (const int error = run(call, interrupt)) return error;
-  extents = asked_part(call->extents, before, length);
+  std::vector<wire::Extent> told;
+  const Transfer question{.offset = offset - before, .length = length + before};
+  if (const int error = driver_.ask(question, told, interrupt)) return error;
+  extents = asked_part(told, before, length);
   return extents.empty() ? EIO : 0;
 }
 
-int Mirror::run(const CallPtr& call, const Interrupt& interrupt) {
-  mailbox_.post({call, nullptr});
-  const auto leave = [&] { post([this, call] { driver_.cancel(call); }); };
-  return answers_.wait(*call, interrupt, leave);
-}
-
-std::unique_ptr<rtrs::LaneLoop> Mirror::take_lane(unsigned /*lane*/) {
-  return std::make_unique<MirrorLane>(shared_from_this());
-}
-
-void Mirror::take(MirrorLane& lane, const std::vector<rtrs::LaneLoop::Job*>& jobs) {
-  mailbox_.post_several([&](std::vector<Letter>& letters) {
-    for (rtrs::LaneLoop::Job* const job : jobs) {
-      const CallPtr& call = letters.emplace_back(Letter{std::make_shared<Call>(), nullptr}).call;
-      call->transfer = static_cast<const TransferOperation&>(*job->operation).transfer();
-      call->lane = &lane;
-      call->job = job;
-    }
-  });
-}
-
-void Mirror::give_up(rtrs::LaneLoop::Job& job) {
-  post([this, &job] { driver_.cancel(job); });
+std::unique_ptr<rtrs::LaneLoop> Mirror::take_lane(unsigned lane) {
+  return std::make_unique<MirrorLane>(shared_from_this(), driver_, lane);
 }
 
 // ---- People -------------------------------------------------------------------------------------
@@ -118,15 +89,9 @@ MirrorStatus Mirror::status() const {
   return status;
 }
 
-/// Has the thread answer a question.
 Mirror::Done Mirror::ask(const std::function<Done()>& question) {
   begin();
-  const auto task = std::make_shared<std::packaged_task<Done()>>(question);
-  auto answer = task->get_future();
-  post([task] { (*task)(); });
-  if (answer.wait_for(kOrderPatience) == std::future_status::ready) return answer.get();
-  return tl::unexpected(
-      Failure{ETIMEDOUT, "the mirror is busy; look at its status, and try again"});
+  return driver_.locked(question);
 }
 
 /// It is decided when the server has recorded it.

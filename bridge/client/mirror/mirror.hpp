@@ -14,7 +14,6 @@
 #include "bridge/client/changes_under_way.hpp"
 #include "bridge/client/config.hpp"
 #include "bridge/client/disk.hpp"
-#include "bridge/client/mirror/call_table.hpp"
 #include "bridge/client/mirror/group_driver.hpp"
 #include "bridge/client/mirror/member_links.hpp"
 #include "bridge/client/mirror/mirror_lane.hpp"
@@ -22,9 +21,8 @@
 
 namespace rnbd::mirror {
 
-/// Owns the mirror's thread, in which a GroupDriver runs, and passes requests to that thread. After
-/// attach() or begin(), it attaches to the members of the mirror. It does so again after too many
-/// members were away.
+/// Owns the steward's thread, in which a GroupDriver runs. After attach() or begin(), it attaches
+/// to the members of the mirror. It does so again after too many members were away.
 ///
 /// Threads: any; leave() when no call is under way.
 class Mirror final : public LaneSource, public std::enable_shared_from_this<Mirror> {
@@ -51,17 +49,12 @@ class Mirror final : public LaneSource, public std::enable_shared_from_this<Mirr
   /// The changes of all users count as those of one, so that only patches keep others out.
   ChangesUnderWay& changes() { return changes_; }
 
-  /// More lanes would not help, because all share one thread.
-  unsigned lanes() const override { return 4; }
+  unsigned lanes() const override { return lanes_of(config_); }
   std::unique_ptr<rtrs::LaneLoop> take_lane(unsigned lane) override;
-  // For MirrorLane: jobs belong to the mirror until it has ended them.
-  void take(MirrorLane& lane, const std::vector<rtrs::LaneLoop::Job*>& jobs);
-  void give_up(rtrs::LaneLoop::Job& job);
 
   MirrorStatus status() const;
 
-  // An operator's orders. `server`: a member, as in MirrorStatus. All begin() first, and return
-  // ETIMEDOUT if the mirror's thread is busy for 5 s.
+  // An operator's orders. `server`: a member, as in MirrorStatus. All begin() first.
 
   /// While too few members are there, goes on with the content of this one. Newer writes on other
   /// members are lost. `split`: also if another client uses those. Returns when the member has
@@ -91,17 +84,13 @@ class Mirror final : public LaneSource, public std::enable_shared_from_this<Mirr
  private:
   using Done = GroupDriver::Done;
 
-  void post(std::function<void()> function) { mailbox_.post({nullptr, std::move(function)}); }
-  int run(const CallPtr& call, const Interrupt& interrupt);
   Done ask(const std::function<Done()>& question);
 
   const ClientConfig config_;
   ChangesUnderWay changes_;
-  Mailbox mailbox_;
-  CallAnswers answers_;
   MirrorState state_;
   MemberLinks links_;
-  GroupDriver driver_;  ///< used by its thread only
+  GroupDriver driver_;
   std::mutex mutex_;
   bool running_ = false;  ///< guarded by mutex_
   std::thread thread_;

@@ -2,7 +2,9 @@
 // The settings of a mirror, beside its servers.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <thread>
 
 #include "bridge/client/config.hpp"
 #include "bridge/protocol/mirror.hpp"
@@ -20,6 +22,13 @@ struct MirrorConfig final : AnnexConfig {
 /// Of a configuration that names several servers.
 inline const MirrorConfig& settings_of(const ClientConfig& config) {
   return *config.find<MirrorConfig>();
+}
+
+/// The lanes of a mirror, as many as those of a disk of one server.
+inline unsigned lanes_of(const ClientConfig& config) {
+  constexpr unsigned kMost = 4;
+  return config.lanes != 0 ? config.lanes
+                           : std::clamp(std::thread::hardware_concurrency(), 1U, kMost);
 }
 
 }  // namespace rnbd::mirror

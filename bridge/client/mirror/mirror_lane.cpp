@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "bridge/client/mirror/mirror_lane.hpp"
 
+#include <algorithm>
 #include <utility>
 
 #include "bridge/client/mirror/mirror.hpp"
@@ -8,9 +9,17 @@
 namespace rnbd::mirror {
 
 void MirrorLane::Jobs::add(const Jobs& others) {
+  if (others.first == nullptr) return;
   (last != nullptr ? last->next : first) = others.first;
   last = others.last;
 }
+
+MirrorLane::MirrorLane(std::shared_ptr<Mirror> mirror, GroupDriver& driver, unsigned lane)
+    : mirror_{std::move(mirror)}, driver_{driver}, sender_{lane, driver.members()} {
+  driver_.add(sender_);
+}
+
+MirrorLane::~MirrorLane() { driver_.remove(sender_); }
 
 void MirrorLane::start(Job& job) {
   job.next = nullptr;
@@ -20,52 +29,57 @@ void MirrorLane::start(Job& job) {
 }
 
 void MirrorLane::flush() {
-  if (started_.empty()) return;
-  mirror_->take(*this, started_);
-  started_.clear();
+  if (!started_.empty()) turn();
 }
 
 std::size_t MirrorLane::watch(std::vector<pollfd>& descriptors) {
-  descriptors.push_back({.fd = wake_.descriptor(), .events = POLLIN, .revents = 0});
+  sender_.watch(descriptors);
   return under_way_;
 }
 
 bool MirrorLane::progress(std::span<const pollfd> polled) {
-  if (!polled.empty() && polled.front().revents != 0) wake_.clear();
-  return false;
+  if (sender_.progress(polled)) turn();
+  return sender_.has_more();
+}
+
+/// Commands that end while they are sent make another turn.
+void MirrorLane::turn() {
+  const auto begin = [this](Job* job) {
+    Call& call = driver_.make_call(*this, sender_);
+    call.job = job;
+    call.transfer = static_cast<const TransferOperation&>(*job->operation).transfer();
+    driver_.accept(call);
+  };
+  do {
+    driver_.turn(
+        sender_, [&] { std::ranges::for_each(started_, begin); },
+        [this] { ended_.add(std::exchange(answered_, {})); });
+    started_.clear();
+    sender_.send();
+  } while (sender_.collect());
 }
 
 rtrs::LaneLoop::Job* MirrorLane::collect() {
-  Jobs ended;
-  {
-    const std::lock_guard lock{mutex_};
-    ended = std::exchange(ended_, {});
-  }
-  for (const Job* job = ended.first; job != nullptr; job = job->next) --under_way_;
-  return ended.first;
+  for (const Job* job = ended_.first; job != nullptr; job = job->next) --under_way_;
+  return std::exchange(ended_, {}).first;
 }
 
 /// The memory of a job that was handed over is the mirror's until it is collected.
 bool MirrorLane::cancel(Job& job) {
   if (std::erase(started_, &job) == 0) {
-    mirror_->give_up(job);
+    driver_.locked([&] { driver_.cancel(job); });
     return false;
   }
   --under_way_;
   return true;
 }
 
-void MirrorLane::end(Job& job, int error) {
+void MirrorLane::answered(Call& call, int error) {
+  Job& job = *call.job;
   static_cast<TransferOperation&>(*job.operation).end(error);
   job.next = nullptr;
-  fresh_.add({&job, &job});
-}
-
-/// Under the lock to the end: the lane may go as soon as its last job can be collected.
-void MirrorLane::publish() {
-  const std::lock_guard lock{mutex_};
-  if (ended_.first == nullptr) wake_.wake();  // else it has been woken already
-  ended_.add(std::exchange(fresh_, {}));
+  answered_.add({&job, &job});
+  sender_.call_up();
 }
 
 }  // namespace rnbd::mirror

@@ -1,28 +1,28 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Passes an event loop's transfers to a mirror's thread and back, many at a time.
+// An event loop's way to a mirror.
 #pragma once
 
 #include <limits>
 #include <memory>
-#include <mutex>
-#include <utility>
 #include <vector>
 
+#include "bridge/client/mirror/group_driver.hpp"
 #include "rdma/client.hpp"
-#include "rdma/mailbox.hpp"
 
 namespace rnbd::mirror {
 
 class Mirror;
 
-/// The operation of a job is a TransferOperation. It only carries the transfer to the thread and
-/// the answer back; the sessions with members run other operations.
+/// The loop's thread begins its requests itself, sends the commands that these need to the members,
+/// and takes their answers in. The operation of a job is a TransferOperation. It only carries the
+/// transfer to the group and the answer back; the sessions with members run other operations.
 ///
-/// Threads: its event loop's, except end() and publish(), which the mirror's thread calls.
-class MirrorLane final : public rtrs::LaneLoop {
+/// Threads: its event loop's, except answered().
+class MirrorLane final : public rtrs::LaneLoop, private CallUser {
  public:
-  /// All its jobs have been collected when it ends.
-  explicit MirrorLane(std::shared_ptr<Mirror> mirror) : mirror_{std::move(mirror)} {}
+  /// `mirror` has the driver, and stays until the lane ends. All its jobs have been collected then.
+  MirrorLane(std::shared_ptr<Mirror> mirror, GroupDriver& driver, unsigned lane);
+  ~MirrorLane() override;
 
   void start(Job& job) override;
   void flush() override;
@@ -33,11 +33,6 @@ class MirrorLane final : public rtrs::LaneLoop {
   bool cancel(Job& job) override;
   unsigned permits() const override { return std::numeric_limits<unsigned>::max(); }
 
-  /// Stores the answer of a job. After publish() the event loop can collect it, and the lane may be
-  /// destroyed.
-  void end(Job& job, int error);
-  void publish();
-
  private:
   /// Linked by Job::next, in order.
   struct Jobs {
@@ -46,13 +41,16 @@ class MirrorLane final : public rtrs::LaneLoop {
     void add(const Jobs& others);
   };
 
+  void answered(Call& call, int error) override;
+  void turn();
+
   const std::shared_ptr<Mirror> mirror_;
-  rtrs::WakeUp wake_;
+  GroupDriver& driver_;
+  TaskSender sender_;
   std::vector<Job*> started_;  ///< since the last flush()
   std::size_t under_way_ = 0;
-  Jobs fresh_;  ///< jobs that ended since the last publish(); the mirror's thread only
-  std::mutex mutex_;
-  Jobs ended_;  ///< guarded by mutex_
+  Jobs answered_;  ///< guarded by the mirror's mutex
+  Jobs ended_;     ///< of these, in an earlier turn
 };
 
 }  // namespace rnbd::mirror

@@ -249,7 +249,7 @@ void MirrorWorld::transmit(Message message) {
   const auto& memory = sender_of(message).memory;
   const bool uses = operation != 0 && operation < mirror::Group::kOwn &&
                     (order == mirror::Order::write || order == mirror::Order::zero ||
-                     order == mirror::Order::read);
+                     order == mirror::Order::copy || order == mirror::Order::read);
   if (uses && !memory.contains(operation))
     throw MirrorViolation("memory is used that its user has back");
   if (uses && order != mirror::Order::read) message.data = memory.at(operation);

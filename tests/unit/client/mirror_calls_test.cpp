@@ -5,7 +5,9 @@
 #include <array>
 #include <cerrno>
 #include <chrono>
+#include <deque>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "bridge/client/mirror/background_copies.hpp"
@@ -38,33 +40,47 @@ struct Host final : GroupHost {
   void superseded() override {}
 };
 
-/// A table whose members hold on to the memory of all operations while `held`.
+/// A user who notes its answer.
+struct User final : CallUser {
+  void answered(Call& /*call*/, int its_error) override {
+    ++answers;
+    error = its_error;
+  }
+  int answers = 0;
+  int error = -1;
+};
+
+/// A table whose members have a command of each operation for which out() was called.
 struct Calls {
-  CallPtr add(IoOperation operation) {
-    const auto call = std::make_shared<Call>();
-    call->transfer = {.operation = operation, .length = data.size()};
-    if (operation == IoOperation::write) call->transfer.from = data.data();
-    table.add(call, nullptr);
+  Call& make(IoOperation operation) {
+    Call& call = table.make(users.emplace_back(), sender);
+    call.transfer = {.operation = operation, .length = data.size()};
+    if (operation == IoOperation::write) call.transfer.from = data.data();
     return call;
   }
-  bool withdraw(std::uint64_t operation, bool by_force) {
-    withdrawn.push_back(operation);
-    if (by_force) {
-      held = false;
-      if (ends) table.end(operation, 0);
-    }
-    return !held;
+  /// Returns its user.
+  User& add(Call& call, Group* live = nullptr) {
+    table.add(call, live);
+    return users.back();
+  }
+  User& add(IoOperation operation) { return add(make(operation)); }
+  Call& call(std::uint64_t number) { return *table.find(number); }
+  /// A command of that operation that is on its way.
+  TaskPtr out(std::uint64_t number) {
+    auto task = std::make_unique<Task>();
+    task->call = &call(number);
+    task->call->use.began();
+    return task;
   }
 
   Host host;
   Group group{{}, host};  ///< its state does not matter here
-  CallAnswers answers;
-  CallTable table{answers,
-                  [this](auto operation, bool by_force) { return withdraw(operation, by_force); }};
+  TaskSender steward{~0U, 0};
+  TaskSender sender{0, 0};
+  std::vector<std::uint64_t> forced;  ///< operations whose members were lost
+  CallTable table{steward, [this](std::uint64_t operation) { forced.push_back(operation); }};
+  std::deque<User> users;
   std::vector<std::byte> data{512, std::byte{7}};
-  std::vector<std::uint64_t> withdrawn;
-  bool held = true;
-  bool ends = false;  ///< the loss of a member ends its operations
 };
 
 /// Asks to leave as soon as there is a wait.
@@ -78,127 +94,154 @@ Command own(Order order, std::uint64_t operation, unsigned member = 0) {
 
 TEST_CASE("call table: an answer ends one call, and the others wait") {
   Calls calls;
-  const CallPtr first = calls.add(IoOperation::read);
-  const CallPtr second = calls.add(IoOperation::flush);
+  const User& first = calls.add(IoOperation::read);
+  const User& second = calls.add(IoOperation::flush);
   CHECK_FALSE(calls.table.is_flush(1));
   CHECK(calls.table.is_flush(2));
   calls.table.end(1, EIO);
   calls.table.end(1, 0);
-  CHECK(first->ended);
-  CHECK(first->error == EIO);
-  CHECK_FALSE(second->ended);
+  CHECK(first.answers == 1);
+  CHECK(first.error == EIO);
+  CHECK(second.answers == 0);
   CHECK_FALSE(calls.table.empty());
   calls.table.end(2, 0);
   CHECK(calls.table.empty());
 }
 
+TEST_CASE("call table: a call that is refused ends at once, and its memory is used again") {
+  Calls calls;
+  Call& call = calls.make(IoOperation::read);
+  calls.table.refuse(call, EIO);
+  CHECK(calls.users.back().error == EIO);
+  CHECK(&calls.make(IoOperation::write) == &call);
+}
+
 TEST_CASE("call table: calls that a member refused end with the group, the others go on") {
   Calls calls;
-  const CallPtr refused = calls.add(IoOperation::write);
-  const CallPtr other = calls.add(IoOperation::write);
+  const User& refused = calls.add(IoOperation::write);
+  const User& other = calls.add(IoOperation::write);
   calls.table.note_failure(1, ENOSPC);
   calls.table.note_failure(7, ENOSPC);  // there is none
-  CHECK_FALSE(refused->ended);
+  CHECK(refused.answers == 0);
   calls.table.end_failed();
-  CHECK(refused->error == ENOSPC);
-  CHECK_FALSE(other->ended);
+  CHECK(refused.error == ENOSPC);
+  CHECK(other.answers == 0);
+}
+
+TEST_CASE("call table: a user has no answer while a lost member's command uses its memory") {
+  Calls calls;
+  const User& user = calls.add(IoOperation::read);
+  const TaskPtr late = calls.out(1);
+  const TaskPtr answered = calls.out(1);
+  calls.table.collected(*answered);
+  calls.table.end(1, 0);
+  CHECK(calls.table.empty());
+  CHECK(user.answers == 0);
+  calls.table.collected(*late);
+  CHECK(user.answers == 1);
+  CHECK(user.error == 0);
+  calls.table.collected(*late);  // it counts once
+  CHECK(user.answers == 1);
 }
 
 TEST_CASE("call table: a user who leaves waits while a member uses its memory, but not for ever") {
   Calls calls;
-  const CallPtr call = calls.add(IoOperation::write);
+  const User& user = calls.add(IoOperation::write);
+  Call& call = calls.call(1);
+  const TaskPtr task = calls.out(1);
   calls.table.cancel(call, &calls.group);
-  CHECK_FALSE(call->ended);
-  SUBCASE("until the member parts with it") {
-    calls.held = false;
-    calls.table.let_go(Clock::now());
-    CHECK(call->error == EINTR);
-  }
-  SUBCASE("a member that does not is lost") {
-    calls.table.let_go(Clock::now() + 1s);
-    CHECK_FALSE(call->ended);
-    calls.table.let_go(Clock::now() + 10s);
-    CHECK(call->error == EINTR);
-  }
-  REQUIRE(call->ended);
-  // The group still finishes its orders, with a copy of the data.
+  CHECK(user.answers == 0);
+  calls.table.let_go(Clock::now() + 1s);
+  CHECK(calls.forced.empty());
+  calls.table.let_go(Clock::now() + 10s);
+  CHECK(calls.forced == std::vector<std::uint64_t>{1});
+  CHECK(user.answers == 0);
+  calls.table.collected(*task);
+  CHECK(user.error == EINTR);
+  // The group still finishes its orders, with a copy of the data, which the steward carries.
   CHECK_FALSE(calls.table.empty());
-  CHECK(call->transfer.from != calls.data.data());
-  CHECK(*call->transfer.from == std::byte{7});
+  CHECK(call.sender == &calls.steward);
+  CHECK(call.transfer.from != calls.data.data());
+  CHECK(*call.transfer.from == std::byte{7});
+  calls.table.let_go(Clock::now() + 10s);
+  CHECK(calls.forced.size() == 1);
   calls.table.end(1, 0);
-  CHECK(call->error == EINTR);
+  CHECK(user.answers == 1);
+  CHECK(calls.table.empty());
 }
 
 TEST_CASE("call table: a user who leaves while zeroes are written is waited for by nobody") {
   Calls calls;
   calls.table.set_zeroing({.fast = true, .size = 1024, .piece = 256});
-  const auto call = std::make_shared<Call>();
-  call->transfer = {.operation = IoOperation::write_zeroes, .length = 512};
-  calls.table.add(call, &calls.group);
-  calls.table.cancel(call, &calls.group);
-  CHECK(call->error == EINTR);
+  const User& user = calls.add(calls.make(IoOperation::write_zeroes), &calls.group);
+  const TaskPtr task = calls.out(1);
+  calls.table.cancel(calls.call(1), &calls.group);
+  CHECK(user.error == EINTR);
   calls.table.let_go(Clock::now() + 10s);
-  CHECK(calls.withdrawn.empty());
+  CHECK(calls.forced.empty());
   CHECK_FALSE(calls.table.empty());
+  calls.table.collected(*task);
   calls.table.end(1, 0);  // the next piece does not begin
   calls.table.submit_due(&calls.group);
   CHECK(calls.table.empty());
+  CHECK(user.answers == 1);
 }
 
 TEST_CASE("call table: a call that the loss of a member ends keeps its answer") {
   Calls calls;
-  const CallPtr call = calls.add(IoOperation::write);
-  calls.ends = true;
-  calls.table.cancel(call, &calls.group);
-  calls.table.let_go(Clock::now() + 10s);
-  CHECK(call->ended);
-  CHECK(call->error == 0);
-  CHECK(call->own.empty());  // its memory may be gone, so nobody copies from there
+  const User& user = calls.add(IoOperation::write);
+  const TaskPtr task = calls.out(1);
+  calls.table.cancel(calls.call(1), &calls.group);
+  calls.table.end(1, 0);
+  CHECK(user.answers == 0);
+  calls.table.collected(*task);
+  CHECK(user.answers == 1);
+  CHECK(user.error == 0);
   CHECK(calls.table.empty());
 }
 
 TEST_CASE("call table: without a live group all calls end at once") {
   Calls calls;
-  const CallPtr left = calls.add(IoOperation::write);
-  const CallPtr ended = calls.add(IoOperation::write);
-  calls.table.cancel(left, nullptr);
-  CHECK(left->error == EINTR);
-  calls.table.cancel(left, nullptr);  // unknown by now
+  const User& left = calls.add(IoOperation::write);
+  const User& ended = calls.add(IoOperation::write);
+  calls.table.cancel(calls.call(1), nullptr);
+  CHECK(left.error == EINTR);
   calls.table.cancel_all(ETIMEDOUT, nullptr);
-  CHECK(ended->error == ETIMEDOUT);
-  CHECK(calls.withdrawn.empty());
+  CHECK(left.answers == 1);
+  CHECK(ended.error == ETIMEDOUT);
+  CHECK(calls.forced.empty());
   CHECK(calls.table.empty());
 }
 
 TEST_CASE("call table: the call of a cancelled job ends, and none when the job has ended") {
   Calls calls;
   rtrs::LaneLoop::Job job;
-  const CallPtr call = calls.add(IoOperation::flush);
+  const User& user = calls.add(IoOperation::flush);
   calls.table.cancel(job, nullptr);
-  CHECK_FALSE(call->ended);
-  call->job = &job;
+  CHECK(user.answers == 0);
+  calls.call(1).job = &job;
   calls.table.cancel(job, nullptr);
-  CHECK(call->error == EINTR);
+  CHECK(user.error == EINTR);
 }
 
 TEST_CASE("call table: a trim zeroes the whole blocks within it fast, and piece by piece") {
   Calls calls;
   calls.table.set_zeroing({.fast = true, .granule = 4096, .size = 40000, .piece = 8192});
-  const auto call = std::make_shared<Call>();
-  call->transfer = {.operation = IoOperation::discard, .offset = 512, .length = 20480};
-  calls.table.add(call, &calls.group);
+  Call& call = calls.make(IoOperation::discard);
+  call.transfer = {.operation = IoOperation::discard, .offset = 512, .length = 20480};
+  const User& user = calls.add(call, &calls.group);
   Task task;
   const auto piece = [&](std::uint64_t number) {
-    calls.table.lend(number, Order::zero, task);
+    CallTable::lend(calls.call(number), Order::zero, task);
     return std::pair{task.transfer.offset, task.transfer.length};
   };
   CHECK(piece(1) == std::pair<std::uint64_t, std::uint64_t>{4096, 4096});
   CHECK(task.transfer.operation == IoOperation::write_zeroes);
   CHECK(task.transfer.fast);
-  calls.table.lend(1, Order::write, task);
+  CallTable::lend(call, Order::write, task);
   CHECK_FALSE(task.transfer.fast);
   calls.table.end(1, 0);
-  CHECK_FALSE(call->ended);
+  CHECK(user.answers == 0);
   SUBCASE("to its end") {
     calls.table.submit_due(&calls.group);
     CHECK(piece(2) == std::pair<std::uint64_t, std::uint64_t>{8192, 8192});
@@ -206,20 +249,19 @@ TEST_CASE("call table: a trim zeroes the whole blocks within it fast, and piece 
     calls.table.submit_due(&calls.group);
     CHECK(piece(3) == std::pair<std::uint64_t, std::uint64_t>{16384, 4096});
     calls.table.end(3, 0);
-    CHECK(call->error == 0);
+    CHECK(user.error == 0);
   }
   SUBCASE("until one fails") {
     calls.table.submit_due(&calls.group);
     calls.table.end(2, EIO);
-    CHECK(call->error == EIO);
+    CHECK(user.error == EIO);
   }
   SUBCASE("until its user leaves") {
-    calls.held = false;
     calls.table.cancel(call, &calls.group);
     calls.table.submit_due(&calls.group);
-    CHECK(call->error == EINTR);
+    CHECK(user.error == EINTR);
   }
-  CHECK(call->ended);
+  CHECK(user.answers == 1);
   CHECK(calls.table.empty());
 }
 
@@ -232,15 +274,17 @@ TEST_CASE("call table: what is zeroed at once has 64 MiB, or one region") {
 TEST_CASE("call table: a question for extents has a bound of its own, and one answer") {
   Calls calls;
   calls.table.set_zeroing({.size = 65536, .piece = 4096, .question = 16384});
-  const auto call = std::make_shared<Call>();
-  call->transfer = {.offset = 8192, .length = 20480};
-  call->asks = true;
+  WaitingUser user;
+  Call& call = calls.table.make(user, calls.sender);
+  call.transfer = {.offset = 8192, .length = 20480};
+  call.asks = true;
   calls.table.add(call, &calls.group);
-  Task task;
-  calls.table.lend(1, Order::extents, task);
-  CHECK(task.transfer.length == 8192);
+  CHECK(call.transfer.length == 8192);
+  calls.table.told(1, std::vector<rnbd::wire::Extent>(3));
   calls.table.end(1, 0);
-  CHECK(call->ended);
+  CHECK(user.ended);
+  CHECK(user.error == 0);
+  CHECK(user.extents.size() == 3);
 }
 
 TEST_CASE("call table: of extents, users get the part that they have asked for") {
@@ -266,17 +310,16 @@ TEST_CASE("call table: a trim has no effect where it is slow, or holds no whole 
   Calls calls;
   const auto trimmed = [&](const Zeroing& zeroing, std::uint64_t length) {
     calls.table.set_zeroing(zeroing);
-    const auto call = std::make_shared<Call>();
-    call->transfer = {.operation = IoOperation::discard, .offset = 512, .length = length};
-    calls.table.add(call, &calls.group);
-    return call;
+    Call& call = calls.make(IoOperation::discard);
+    call.transfer = {.operation = IoOperation::discard, .offset = 512, .length = length};
+    return calls.add(call, &calls.group).answers != 0;
   };
-  CHECK(trimmed({.fast = false}, 8192)->ended);
-  CHECK(trimmed({.fast = true, .granule = 4096}, 4096)->ended);
-  CHECK_FALSE(trimmed({.fast = true, .granule = 4096, .size = 5120}, 4608)->ended);  // the end
-  CHECK_FALSE(trimmed({.fast = true}, 8192)->ended);
+  CHECK(trimmed({.fast = false}, 8192));
+  CHECK(trimmed({.fast = true, .granule = 4096}, 4096));
+  CHECK_FALSE(trimmed({.fast = true, .granule = 4096, .size = 5120}, 4608));  // the end
+  CHECK_FALSE(trimmed({.fast = true}, 8192));
   calls.table.zeroed_slowly(4);
-  CHECK(trimmed({.fast = true}, 8192)->ended);
+  CHECK(trimmed({.fast = true}, 8192));
 }
 
 TEST_CASE("background copies: they pause three times as long as they took while requests come") {
