@@ -42,18 +42,19 @@ same() {
   for name in "${@:2}"; do cmp "$first.img" "$name.img" || fail "the copies of $first and $name differ"; done
 }
 
+writers=2
 answered() { (($(cat "acked.$1" 2>/dev/null || echo 0) > $2)); }
 # go_on: every writer has had an answer to a write that it began from now on.
 go_on() {
   local writer before
-  for writer in 1 2; do
+  for ((writer = 1; writer <= writers; writer++)); do
     before=$(cat "acked.$writer" 2>/dev/null || echo 0)
     eventually 120 answered "$writer" $((before + 2))
   done
 }
 start_writers() {
   local writer
-  for writer in 1 2; do
+  for ((writer = 1; writer <= writers; writer++)); do
     spawn "writer$writer" /usr/bin/python3 -B "$writer_program" write "$uri" "$writer"
   done
   go_on
@@ -61,7 +62,7 @@ start_writers() {
 end_writers() {
   touch enough
   local writer
-  for writer in 1 2; do
+  for ((writer = 1; writer <= writers; writer++)); do
     wait_end "writer$writer" 120 || fail "writer $writer does not end"
     ((status == 0)) || fail "writer $writer: $(cat "writer$writer.log")"
     cat "writer$writer.out"
@@ -1332,5 +1333,26 @@ client_dies() {
   compare a b
 }
 it "a client that is killed leaves nothing half written for the next one" client_dies
+
+# Each discard and each return makes a view, and ends a session that all threads of the client use.
+often_discarded() {
+  local i writers=4
+  start_members a b
+  local b=127.0.0.1:${member_port[b]}
+  face_of_mirror lanes=4 "control=$PWD/control"
+  start_writers
+  eventually 120 all_in_step
+  for ((i = 0; i < 10 * kills; i++)); do
+    "${ctl_command[@]}" "$PWD/control" mirror discard "$b"
+    sleep "0.0$((RANDOM % 10))"
+    "${ctl_command[@]}" "$PWD/control" mirror add "$b" >/dev/null
+    eventually 60 all_in_step # perhaps by the report of before
+  done
+  sleep 1
+  eventually 60 all_in_step
+  end_writers
+  compare a b
+}
+it "four clients at once keep their data while one of two servers comes and goes" often_discarded
 
 finish

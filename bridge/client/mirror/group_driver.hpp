@@ -107,7 +107,7 @@ class GroupDriver final : private GroupHost {
   int ask(const Transfer& transfer, std::vector<wire::Extent>& extents,
           const rtrs::Interrupt& interrupt);
   void add(TaskSender& sender);
-  /// What it carries still goes to the steward.
+  /// Commands that it still carries go to the steward.
   void remove(TaskSender& sender);
   std::size_t members() const { return members_.size(); }
 

@@ -59,7 +59,7 @@ class MemberSession {
 
   bool is_open() const { return open_ != nullptr; }
   const OpenMember& open() const { return *open_; }
-  /// Who shares it gives it back to its link.
+  /// One who shares it gives it back to its link.
   const std::shared_ptr<OpenMember>& share() const { return open_; }
   void begin(std::shared_ptr<OpenMember> open);
   /// Null: it was not open.
@@ -69,7 +69,7 @@ class MemberSession {
   std::uint64_t epoch() const { return epoch_; }
   bool is_current(const Task& task) const { return is_open() && task.epoch == epoch_; }
 
-  /// What can be seen of a session.
+  /// The visible state of a session.
   struct Look {
     bool alive = true;
     bool has_path = true;
