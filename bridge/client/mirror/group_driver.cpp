@@ -20,11 +20,9 @@ constexpr unsigned kMostLanes = ~0U;
 
 }  // namespace
 
-GroupDriver::GroupDriver(const ClientConfig& config, const Surroundings& surroundings,
-                         rtrs::Log log)
+GroupDriver::GroupDriver(const ClientConfig& config, MemberLinks& links, rtrs::Log log)
     : config_{config},
-      links_{surroundings.links},
-      state_{surroundings.state},
+      links_{links},
       members_(config.servers.size()),
       report_{config.device, std::move(log), members_.size()},
       record_terms_{config.servers.size()},
@@ -74,15 +72,6 @@ void GroupDriver::accept(Call& call) {
   calls_.add(call, live_group());
 }
 
-int GroupDriver::run(const Transfer& transfer, const rtrs::Interrupt& interrupt) {
-  return run(transfer, nullptr, interrupt);
-}
-
-int GroupDriver::ask(const Transfer& transfer, std::vector<wire::Extent>& extents,
-                     const rtrs::Interrupt& interrupt) {
-  return run(transfer, &extents, interrupt);
-}
-
 int GroupDriver::run(const Transfer& transfer, std::vector<wire::Extent>* extents,
                      const rtrs::Interrupt& interrupt) {
   constexpr std::chrono::milliseconds kAsk{250};
@@ -106,6 +95,38 @@ int GroupDriver::run(const Transfer& transfer, std::vector<wire::Extent>* extent
   }
   if (extents != nullptr) *extents = std::move(user.extents);
   return user.error;
+}
+
+// ---- For users and people ----------------------------------------------------------------------
+
+GroupDriver::Wait GroupDriver::wait(Clock::time_point until, const rtrs::Interrupt& interrupt) {
+  constexpr std::chrono::milliseconds kAsk{200};
+  Lock lock{mutex_};
+  const auto settled = [&] {
+    return live_group() != nullptr || !dead_.empty() || Clock::now() >= until;
+  };
+  while (!changed_.wait_until(lock, std::min(until, Clock::now() + kAsk), settled)) {
+    lock.unlock();
+    if (interrupt()) return Wait::interrupted;
+    lock.lock();
+  }
+  if (!dead_.empty()) return Wait::dead;
+  return live_group() != nullptr ? Wait::live : Wait::late;
+}
+
+DeviceGeometry GroupDriver::geometry() const {
+  const std::lock_guard lock{mutex_};
+  return geometry_;
+}
+
+std::string GroupDriver::dead() const {
+  const std::lock_guard lock{mutex_};
+  return dead_;
+}
+
+MirrorStatus GroupDriver::status() {
+  const std::lock_guard lock{mutex_};
+  return report();
 }
 
 // ---- Turns --------------------------------------------------------------------------------------
@@ -212,8 +233,7 @@ void GroupDriver::go_live() {
   learn_zeroing();
   tell_abilities();
   calls_.submit_all(*group_);
-  report();  // no reader sees the mirror attached with an old report
-  state_.set_live(true);
+  changed_.notify_all();
 }
 
 void GroupDriver::tick() {
@@ -254,9 +274,10 @@ void GroupDriver::part(Lock& lock) {
   for (unsigned i = 0; i < members_.size(); ++i) members_[i].link->leave(std::move(last[i]));
 }
 
-void GroupDriver::report() {
+MirrorStatus GroupDriver::report() {
   MirrorStatus status;
   status.live = live_group() != nullptr;
+  status.trouble = dead_;
   status.size = shape_.size;
   status.region_bytes = std::uint64_t{1} << shape_.region_shift;
   if (group_ != nullptr) {
@@ -281,7 +302,7 @@ void GroupDriver::report() {
   }
   status.losses = report_.losses();
   status.returns = report_.returns();
-  state_.publish(std::move(status));
+  return status;
 }
 
 }  // namespace rnbd::mirror

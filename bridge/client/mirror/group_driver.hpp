@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <condition_variable>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -69,12 +70,8 @@ class GroupDriver final : private GroupHost {
  public:
   using Done = tl::expected<void, Failure>;
 
-  /// The other parts of the mirror. All must outlive the driver.
-  struct Surroundings {
-    MemberLinks& links;
-    MirrorState& state;
-  };
-  GroupDriver(const ClientConfig& config, const Surroundings& surroundings, rtrs::Log log);
+  /// `links` must outlive the driver.
+  GroupDriver(const ClientConfig& config, MemberLinks& links, rtrs::Log log);
 
   /// Handles all events of the mirror; returns some time after stop().
   ///
@@ -101,11 +98,19 @@ class GroupDriver final : private GroupHost {
     const Finish finish{*this};
     return function();
   }
-  /// Performs a request, and waits for its end. The memory is not used any more when it returns.
-  int run(const Transfer& transfer, const rtrs::Interrupt& interrupt);
-  /// The same for a question for extents.
-  int ask(const Transfer& transfer, std::vector<wire::Extent>& extents,
+  /// Performs a request, or a question for `extents`, and waits for its end. The memory is not used
+  /// any more when it returns.
+  int run(const Transfer& transfer, std::vector<wire::Extent>* extents,
           const rtrs::Interrupt& interrupt);
+  enum class Wait : std::uint8_t { live, dead, late, interrupted };
+  /// Waits until the mirror is attached, or dead.
+  Wait wait(std::chrono::steady_clock::time_point until, const rtrs::Interrupt& interrupt);
+  /// Of the disk, once the mirror has been attached.
+  DeviceGeometry geometry() const;
+  /// The reason why the mirror can never be attached again; "" = it can.
+  std::string dead() const;
+  /// Without what the links know. Its trouble is dead().
+  MirrorStatus status();
   void add(TaskSender& sender);
   /// Commands that it still carries go to the steward.
   void remove(TaskSender& sender);
@@ -179,8 +184,6 @@ class GroupDriver final : private GroupHost {
   void serve(TaskSender& sender);
   void prepare(TaskSender& sender);
   void finish();
-  int run(const Transfer& transfer, std::vector<wire::Extent>* extents,
-          const rtrs::Interrupt& interrupt);
 
   // Commands on their way.
   TaskSender& carrier_of(const Call* call, const OpenMember& open);
@@ -200,7 +203,7 @@ class GroupDriver final : private GroupHost {
   void go_live();
   bool may_stop(Clock::time_point now) const;
   void part(Lock& lock);
-  void report();
+  MirrorStatus report();
 
   // Members.
   /// Null while there is none, or while it does not take requests.
@@ -221,7 +224,6 @@ class GroupDriver final : private GroupHost {
 
   const ClientConfig& config_;
   MemberLinks& links_;
-  MirrorState& state_;
   std::vector<Member> members_;
   StandingReport report_;
   std::unique_ptr<Group> group_;
@@ -235,7 +237,11 @@ class GroupDriver final : private GroupHost {
   bool forced_ = false;            ///< an operator chose the member with the content
   bool lossy_ = false;             ///< answered writes may be lost, so the next flush fails
 
-  std::mutex mutex_;
+  DeviceGeometry geometry_;  ///< of the first group; its abilities, of the newest one
+  std::string dead_;         ///< see dead()
+
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;  ///< it has become live, or dead
   TaskSender steward_;
   std::vector<TaskSender*> senders_;  ///< the steward's, and those of lanes
   CallTable calls_;

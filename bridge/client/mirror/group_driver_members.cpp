@@ -59,8 +59,7 @@ void GroupDriver::opened(unsigned number, std::shared_ptr<OpenMember> open) {
   if (member.discarded) return member.link->let_go(std::move(open));
   if (open->config != member.link->config()) return member.link->renew(std::move(open));
   if (group_ == nullptr) begin_group(*open);
-  if (const std::string wrong = complaint_about(open->geometry(), state_.geometry());
-      !wrong.empty()) {
+  if (const std::string wrong = complaint_about(open->geometry(), geometry_); !wrong.empty()) {
     member.link->set_trouble(wrong);
     return member.link->renew(std::move(open));
   }
@@ -92,14 +91,14 @@ void GroupDriver::begin_group(const OpenMember& open) {
       .degraded = settings_of(config_).degraded};
   GroupHost& host = *this;
   group_ = std::make_unique<Group>(options, host);
-  state_.set_geometry(geometry_of_mirror(geometry));
+  if (geometry_.size == 0) geometry_ = geometry_of_mirror(geometry);
 }
 
 /// By the members that are there, in step or not.
 void GroupDriver::learn_zeroing() {
   constexpr std::uint64_t kMostRegions = 256;  // one page of a record has more
   Zeroing zeroing{.fast = true,
-                  .size = state_.geometry().padded_size,
+                  .size = geometry_.padded_size,
                   .piece = zeroing_piece(shape_.region_shift),
                   .question = kMostRegions << shape_.region_shift};
   for (const Member& member : members_) {
@@ -121,7 +120,9 @@ void GroupDriver::tell_abilities() {
     fast_zero = fast_zero && geometry.fast_zero;
     extents = extents && geometry.extents;
   }
-  state_.set_abilities(fast_zero, extents);
+  geometry_.fast_zero = fast_zero;
+  geometry_.max_discard = fast_zero ? geometry_.max_write_zeroes : 0;
+  geometry_.extents = extents;
 }
 
 MemberSet GroupDriver::leased() {
@@ -250,7 +251,6 @@ void GroupDriver::begin_anew() {
   }
   group_.reset();
   copies_.clear();
-  state_.set_live(false);
   calls_.end_failed();
   report_.say(rtrs::LogLevel::error,
               "too few members are left; requests wait until there are enough");
@@ -269,12 +269,14 @@ void GroupDriver::end_for_good() {
   for (unsigned i = 0; i < members_.size(); ++i) members_[i].link->let_go(end_session(i));
   group_.reset();
   calls_.cancel_all(EIO, nullptr);
-  const std::string why =
+  if (!dead_.empty()) return;
+  dead_ =
       forced_elsewhere_
           ? "an operator has had another client go on with other servers (mirror force); what was "
             "written here since then may not be there; connect anew"
           : "another client has taken the mirror over and may have written; connect anew";
-  if (state_.die(why)) report_.say(rtrs::LogLevel::error, why);
+  changed_.notify_all();
+  report_.say(rtrs::LogLevel::error, dead_);
 }
 
 }  // namespace rnbd::mirror

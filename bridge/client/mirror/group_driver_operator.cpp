@@ -20,7 +20,7 @@ GroupDriver::Done GroupDriver::force(const std::string& server, bool sure, bool 
   if (!member) return tl::unexpected(member.error());
   if (live_group() != nullptr)
     return refuse(EALREADY, "the mirror is attached, so nothing has to be forced");
-  MirrorStatus status = state_.status();
+  MirrorStatus status = report();
   links_.complete(status);
   if (status.members[*member].record.blank)
     return refuse(EINVAL,

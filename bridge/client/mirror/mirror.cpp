@@ -18,7 +18,7 @@ Mirror::Mirror(const ClientConfig& config, rtrs::Log log)
              [this](unsigned member, std::shared_ptr<OpenMember> open) {
                driver_.locked([&] { driver_.opened(member, std::move(open)); });
              }},
-      driver_{config_, {.links = links_, .state = state_}, std::move(log)} {
+      driver_{config_, links_, std::move(log)} {
   changes_.add_user(this);
 }
 
@@ -35,15 +35,15 @@ void Mirror::begin() {
 
 tl::expected<void, Failure> Mirror::attach(const Interrupt& interrupt) {
   begin();
-  const auto deadline = MirrorState::Clock::now() + config_.connect_timeout;
-  switch (state_.wait(deadline, interrupt)) {
-    case MirrorState::Wait::live:
+  const auto deadline = std::chrono::steady_clock::now() + config_.connect_timeout;
+  switch (driver_.wait(deadline, interrupt)) {
+    case GroupDriver::Wait::live:
       return {};
-    case MirrorState::Wait::dead:
-      return tl::unexpected(Failure{ESTALE, state_.dead()});
-    case MirrorState::Wait::interrupted:
+    case GroupDriver::Wait::dead:
+      return tl::unexpected(Failure{ESTALE, driver_.dead()});
+    case GroupDriver::Wait::interrupted:
       return tl::unexpected(Failure{EINTR, "interrupted while the mirror was being attached"});
-    case MirrorState::Wait::late:
+    case GroupDriver::Wait::late:
       break;
   }
   return tl::unexpected(Failure{
@@ -62,7 +62,7 @@ void Mirror::leave() {
 // ---- Requests -----------------------------------------------------------------------------------
 
 int Mirror::run(const Transfer& transfer, const Interrupt& interrupt) {
-  return driver_.run(transfer, interrupt);
+  return driver_.run(transfer, nullptr, interrupt);
 }
 
 int Mirror::extents(std::uint64_t offset, std::uint64_t length, std::vector<wire::Extent>& extents,
@@ -70,7 +70,7 @@ int Mirror::extents(std::uint64_t offset, std::uint64_t length, std::vector<wire
   const std::uint64_t before = offset % wire::kSectorSize;
   std::vector<wire::Extent> told;
   const Transfer question{.offset = offset - before, .length = length + before};
-  if (const int error = driver_.ask(question, told, interrupt)) return error;
+  if (const int error = driver_.run(question, &told, interrupt)) return error;
   extents = asked_part(told, before, length);
   return extents.empty() ? EIO : 0;
 }
@@ -81,8 +81,8 @@ std::unique_ptr<rtrs::LaneLoop> Mirror::take_lane(unsigned lane) {
 
 // ---- People -------------------------------------------------------------------------------------
 
-MirrorStatus Mirror::status() const {
-  MirrorStatus status = state_.status();
+MirrorStatus Mirror::status() {
+  MirrorStatus status = driver_.status();
   links_.complete(status);
   if (!status.live && status.trouble.empty())
     status.trouble = "too few members: " + why_not_attached(status);
@@ -98,8 +98,8 @@ Mirror::Done Mirror::ask(const std::function<Done()>& question) {
 Mirror::Done Mirror::force(const std::string& server, bool sure, bool split) {
   auto begun = ask([this, server, sure, split] { return driver_.force(server, sure, split); });
   if (!begun) return begun;
-  const auto until = MirrorState::Clock::now() + kOrderPatience;
-  if (state_.wait(until, {}) == MirrorState::Wait::live) return {};
+  const auto until = std::chrono::steady_clock::now() + kOrderPatience;
+  if (driver_.wait(until, {}) == GroupDriver::Wait::live) return {};
   return tl::unexpected(Failure{
       ETIMEDOUT, server + " has not said yet that it has recorded it. It may have, and others wait "
                           "for that decision: see `mirror status`, and repeat it"});

@@ -38,7 +38,7 @@ class Mirror final : public LaneSource, public std::enable_shared_from_this<Mirr
   /// Begins to attach and does not wait.
   void begin();
   /// The geometry of the disk; known after attach().
-  DeviceGeometry geometry() const { return state_.geometry(); }
+  DeviceGeometry geometry() const { return driver_.geometry(); }
 
   /// Performs a read, write, write_zeroes, discard or flush of whole blocks, and waits for its end.
   /// The memory is not used any more when it returns. Errors: as Disk.
@@ -52,7 +52,7 @@ class Mirror final : public LaneSource, public std::enable_shared_from_this<Mirr
   unsigned lanes() const override { return lanes_of(config_); }
   std::unique_ptr<rtrs::LaneLoop> take_lane(unsigned lane) override;
 
-  MirrorStatus status() const;
+  MirrorStatus status();
 
   // An operator's orders. `server`: a member, as in MirrorStatus. All begin() first.
 
@@ -76,7 +76,7 @@ class Mirror final : public LaneSource, public std::enable_shared_from_this<Mirr
   /// Errors: ENOSPC (none was discarded), EEXIST (that server is a member).
   tl::expected<void, Failure> add(const rtrs::PathAddress& path, bool overwrite);
   /// True if another client has taken the mirror over: all requests fail from now on.
-  bool dead() const { return !state_.dead().empty(); }
+  bool dead() const { return !driver_.dead().empty(); }
   /// Ends the mirror. First tries for 2 s to make the members equal, so that the next client need
   /// not compare them.
   void leave();
@@ -88,7 +88,6 @@ class Mirror final : public LaneSource, public std::enable_shared_from_this<Mirr
 
   const ClientConfig config_;
   ChangesUnderWay changes_;
-  MirrorState state_;
   MemberLinks links_;
   GroupDriver driver_;
   std::mutex mutex_;

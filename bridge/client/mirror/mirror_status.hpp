@@ -3,16 +3,12 @@
 #pragma once
 
 #include <chrono>
-#include <condition_variable>
 #include <cstdint>
-#include <mutex>
 #include <string>
 #include <vector>
 
-#include "bridge/client/geometry.hpp"
 #include "bridge/client/mirror/group.hpp"
 #include "bridge/client/shared_session.hpp"
-#include "rdma/client.hpp"
 
 namespace rnbd::mirror {
 
@@ -69,40 +65,5 @@ std::string why_not_attached(const MirrorStatus& status);
 /// A warning for an operator who makes the mirror go on with this member alone: what its record
 /// says, and what is lost.
 std::string dangers_of_forcing(unsigned member, const MirrorStatus& status);
-
-/// Tells the users whether the mirror is attached, and how its disk and its members are.
-///
-/// Threads: those that change it are for the mirror's, the others for any.
-class MirrorState {
- public:
-  using Clock = std::chrono::steady_clock;
-  enum class Wait : std::uint8_t { live, dead, late, interrupted };
-
-  /// Waits until the mirror is attached, or dead.
-  Wait wait(Clock::time_point until, const rtrs::Interrupt& interrupt);
-  /// Of the disk, once the mirror has been attached.
-  DeviceGeometry geometry() const;
-  /// The reason why the mirror is dead; "" = it is not.
-  std::string dead() const;
-  /// The newest report. Its trouble is dead().
-  MirrorStatus status() const;
-
-  /// It stays as it is set first.
-  void set_geometry(const DeviceGeometry& geometry);
-  /// Those that may change from one group to the next. `fast_zero`: and so trims have an effect.
-  void set_abilities(bool fast_zero, bool extents);
-  void set_live(bool live);
-  /// It can never be attached again. False: it was dead before.
-  bool die(const std::string& reason);
-  void publish(MirrorStatus status);
-
- private:
-  mutable std::mutex mutex_;
-  std::condition_variable changed_;
-  bool live_ = false;  ///< guarded by mutex_, as all below
-  std::string dead_;
-  DeviceGeometry geometry_;
-  MirrorStatus status_;
-};
 
 }  // namespace rnbd::mirror

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A mirror's requests, its own copies, and the state that its users wait for.
+// A mirror's requests, and its own copies.
 #include <doctest/doctest.h>
 
 #include <array>
@@ -12,7 +12,6 @@
 
 #include "bridge/client/mirror/background_copies.hpp"
 #include "bridge/client/mirror/call_table.hpp"
-#include "bridge/client/mirror/mirror_status.hpp"
 
 namespace mirror_calls_test {
 
@@ -82,9 +81,6 @@ struct Calls {
   std::deque<User> users;
   std::vector<std::byte> data{512, std::byte{7}};
 };
-
-/// Asks to leave as soon as there is a wait.
-const rtrs::Interrupt kNow{.asked = [](void*) { return true; }};
 
 Command own(Order order, std::uint64_t operation, unsigned member = 0) {
   return {.order = order, .member = member, .range = {8, 16}, .operation = operation};
@@ -447,37 +443,6 @@ TEST_CASE("background copies: of members that were read, one gets only what diff
   copies.forget(1);
   copies.lend(command(Order::write, 1), 512, write);
   CHECK(write.transfer.length == 64 * 512);
-}
-
-TEST_CASE("mirror state: users wait until it is attached, dead, too late or interrupted") {
-  MirrorState state;
-  const auto soon = Clock::now() + 1h;
-  CHECK(state.wait(Clock::now(), {}) == MirrorState::Wait::late);
-  CHECK(state.wait(soon, kNow) == MirrorState::Wait::interrupted);
-  state.set_live(true);
-  CHECK(state.wait(soon, kNow) == MirrorState::Wait::live);
-  state.set_live(false);
-  CHECK(state.wait(soon, kNow) == MirrorState::Wait::interrupted);
-  CHECK(state.die("taken over"));
-  CHECK_FALSE(state.die("again"));
-  CHECK(state.wait(soon, kNow) == MirrorState::Wait::dead);
-  CHECK(state.dead() == "taken over");
-  MirrorStatus status;
-  status.trouble = "other";
-  status.term = 4;
-  state.publish(status);
-  CHECK(state.status().trouble == "taken over");
-  CHECK(state.status().term == 4);
-}
-
-TEST_CASE("mirror state: the geometry of the first group stays") {
-  MirrorState state;
-  for (const std::uint64_t size : {4096U, 8192U}) {
-    rnbd::DeviceGeometry geometry;
-    geometry.size = size;
-    state.set_geometry(geometry);
-  }
-  CHECK(state.geometry().size == 4096);
 }
 
 }  // namespace mirror_calls_test
