@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A mirror's requests, and its own copies.
+// A mirror's requests, the commands of its threads, and its own copies.
 #include <doctest/doctest.h>
 
 #include <array>
@@ -316,6 +316,98 @@ TEST_CASE("call table: a trim has no effect where it is slow, or holds no whole 
   CHECK_FALSE(trimmed({.fast = true}, 8192));
   calls.table.zeroed_slowly(4);
   CHECK(trimmed({.fast = true}, 8192));
+}
+
+TEST_CASE("member lane: commands of an ended session count no more, and are given back") {
+  MemberSession session;
+  session.begin(std::make_shared<OpenMember>());
+  MemberLane lane;
+  const auto start = Clock::now();
+  const auto add = [&](std::uint64_t operation, Clock::time_point began) {
+    auto task = std::make_unique<Task>();
+    task->operation = operation;
+    task->epoch = session.epoch();
+    task->began = began;
+    lane.add(std::move(task));
+  };
+  CHECK_FALSE(lane.is_used());
+  add(1, start - 2s);
+  add(2, start - 3s);
+  CHECK(lane.is_used());
+  CHECK(lane.holds(1, session));
+  CHECK_FALSE(lane.holds(3, session));
+  CHECK(lane.oldest(session, start) == start - 3s);
+  std::vector<TaskPtr> gone;
+  lane.part(session, gone);
+  CHECK(gone.empty());
+  session.end();
+  CHECK(lane.oldest(session, start) == start);
+  session.begin(std::make_shared<OpenMember>());
+  CHECK_FALSE(lane.holds(1, session));
+  add(3, start - 1s);  // the thread has not had its turn yet
+  lane.part(session, gone);
+  REQUIRE(gone.size() == 2);
+  CHECK(lane.holds(3, session));
+  CHECK(lane.oldest(session, start) == start - 1s);
+  SUBCASE("a thread that ends leaves the others to the steward") {
+    lane.leave(gone);
+    REQUIRE(gone.size() == 3);
+    CHECK(gone.back()->operation == 3);
+    CHECK_FALSE(lane.is_used());
+  }
+  SUBCASE("and so are those of the next session") {
+    session.end();
+    lane.part(session, gone);
+    CHECK(gone.size() == 3);
+    CHECK_FALSE(lane.is_used());
+  }
+}
+
+TEST_CASE("task sender: a thread is woken once until its next turn, and not in one") {
+  TaskSender sender{0, 2};
+  const auto woken = [&] {
+    std::vector<pollfd> polled;
+    sender.watch(polled);
+    ::poll(polled.data(), polled.size(), 0);
+    return sender.progress(polled);
+  };
+  CHECK_FALSE(woken());
+  sender.call_up();
+  sender.call_up();
+  CHECK(woken());
+  CHECK_FALSE(woken());
+  sender.call_up();  // that turn is still to come
+  CHECK_FALSE(woken());
+  sender.begin_turn();
+  sender.call_up();
+  sender.end_turn();
+  CHECK_FALSE(woken());
+  sender.call_up();
+  CHECK(woken());
+}
+
+TEST_CASE("member session: without a path a member is lost after a second, or sooner with one") {
+  MemberSession session;
+  const auto start = Clock::now();
+  CHECK_FALSE(session.is_lost(start, start));
+  session.begin(std::make_shared<OpenMember>());
+  CHECK_FALSE(session.is_lost(start - 1h, start));  // slow storage is no loss
+  session.note({.has_path = false});
+  CHECK_FALSE(session.is_lost(start, start));
+  CHECK_FALSE(session.is_lost(start - 2s, start + 50ms));
+  CHECK(session.is_lost(start - 2s, start + 100ms));
+  CHECK_FALSE(session.is_lost(start + 100ms, start + 900ms));
+  CHECK(session.is_lost(start + 900ms, start + 1s));
+  session.note({});
+  CHECK_FALSE(session.is_lost(start, start + 2s));
+  session.note({.has_path = false});
+  CHECK_FALSE(session.is_lost(start + 2s, start + 2s));  // counted anew
+  session.note({.lost_device = true});
+  CHECK(session.is_lost(start + 2s, start + 2s));
+  session.note({.alive = false});
+  CHECK(session.is_lost(start + 2s, start + 2s));
+  session.end();
+  CHECK_FALSE(session.is_lost(start, start + 9s));
 }
 
 TEST_CASE("background copies: they pause three times as long as they took while requests come") {
