@@ -1355,4 +1355,38 @@ often_discarded() {
 }
 it "four clients at once keep their data while one of two servers comes and goes" often_discarded
 
+# Requests are given up while a server takes its time, and with the last user of a thread its lanes go.
+users_leave() {
+  local i losses
+  member_fault[b]=delay:write=3s,flush=5s:
+  start_members a b
+  face_of_mirror "control=$PWD/control"
+  nbdsh <<<'h.pread(512, 0)'
+  eventually 120 all_in_step
+  losses=$(mirror_says .losses)
+  for i in 1 2; do
+    spawn "leaver$i" /usr/bin/python3 -c '
+import sys, nbd
+h = nbd.NBD()
+h.connect_uri(sys.argv[1])
+h.aio_zero(1 << 20, 2 << 20)
+h.aio_flush()
+h.aio_pwrite(nbd.Buffer.from_bytearray(bytearray(b"left" * 1024)), 5 << 20)
+while h.aio_in_flight() > 0:
+    h.poll(100)' "$uri"
+  done
+  sleep 0.5
+  kill_hard leaver1
+  kill_hard leaver2
+  nbdsh <<'PYTHON'
+h.pwrite(b"stay" * 1024, 5 << 20)
+h.flush()
+assert h.pread(4096, 5 << 20) == b"stay" * 1024
+PYTHON
+  eventually 60 all_in_step
+  [[ $(mirror_says .losses) == "$losses" ]] || fail "a server that is slow was lost: $(mirror_says .)"
+  copies_are_same a b
+}
+it "users may leave while a server takes its time for their requests" users_leave
+
 finish
