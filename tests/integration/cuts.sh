@@ -68,18 +68,19 @@ send_to() { ip -n "$1" neigh replace "10.99.$2.$3" dev "cable$2" lladdr "$4" nud
 
 # ---- Programs -------------------------------------------------------------------------------------------
 
-# serve_over_cables [SECONDS]: a disk over two cables, so long if said, and writers.
+# serve_over_cables CABLES [SECONDS]: a disk over so many, so long if said, and writers.
 serve_over_cables() {
-  local i
+  local i paths=()
   requires_python nbd
-  two_hosts
-  [[ -z ${1:-} ]] || long_cables "$1"
+  two_hosts "$1"
+  [[ -z ${2:-} ]] || long_cables "$2"
+  for ((i = 1; i < $1; i++)); do paths+=(--path "10.99.$i.1"); done
   # In memory: a disk that others use takes longer for a durable write than any cut.
   image=$(mktemp -p /dev/shm rnbd-cuts.XXXXXX) || skip "no /dev/shm here"
   at_end rm "$image"
   truncate -s 16M "$image"
   start_server --listen tcp:0.0.0.0:1234 --export "disk0=$image"
-  start_bridge rnbd+tcp://10.99.0.1/disk0 --path 10.99.1.1 --policy round-robin --connect now \
+  start_bridge rnbd+tcp://10.99.0.1/disk0 "${paths[@]}" --policy round-robin --connect now \
     --control "$PWD/control"
   for ((i = 0; i < writers; i++)); do
     spawn "writer$i" /usr/bin/python3 -B "$here/stamps.py" write "$uri" "$i" 4096 0.002
@@ -104,7 +105,7 @@ end_writers() {
   "$here/stamps.py" check "$image"
   "$here/stamps.py" cuts cuts | tee report
 }
-# can_be_cut CABLE: both paths answer. The one to cut is in $cable: this one, if it takes requests.
+# can_be_cut CABLE: all paths answer. The one to cut is in $cable: this one, if it takes requests.
 can_be_cut() {
   "${ctl_command[@]}" "$PWD/control" --json status >status.json 2>/dev/null || return 1
   cable=$(/usr/bin/python3 -c '
@@ -116,7 +117,7 @@ used = [i for i, path in enumerate(paths) if path["in_use"]]
 cable = int(sys.argv[1])
 print(cable if cable in used else used[0])' "$1")
 }
-# sum METRIC: of both paths.
+# sum METRIC: of all paths.
 sum() {
   "${ctl_command[@]}" "$PWD/control" metrics | awk -v name="rnbd_$1{" 'index($0, name) == 1 { n += $2 } END { print n + 0 }'
 }
@@ -127,7 +128,7 @@ told() { echo "$(sum path_silences_total) silences, $(sum requests_moved_total) 
 # cables_are_cut COUNT [SECONDS]: cables are so long.
 cables_are_cut() {
   local near far image cable i at
-  serve_over_cables "${2:-}"
+  serve_over_cables 2 "${2:-}"
   busy_loops "${LOAD:-0}"
   [[ -z ${FULL:-} ]] || sleep 60 # what writes take without a cut
   for ((i = 0; i < $1; i++)); do
@@ -163,10 +164,48 @@ if ((long_cuts > 0)); then
   it "... and $long_cuts times with a round trip of 100 ms" cables_are_cut "$long_cuts" 0.05
 fi
 
+# cut_all WAY CABLE...: at the same moment.
+cut_all() {
+  local way=$1 i
+  shift
+  : >near.batch
+  : >far.batch
+  for i; do
+    [[ $way == to-client ]] || neighbour "$i" 1 >>near.batch
+    [[ $way == to-server ]] || neighbour "$i" 2 >>far.batch
+  done
+  ip -n "$near" -batch near.batch
+  ip -n "$far" -batch far.batch
+}
+neighbour() { echo "neigh replace 10.99.$1.$2 dev cable$1 lladdr 02:00:00:00:00:01 nud permanent"; }
+# some_die CABLES DEAD: of so many, until their paths are lost. A request that moved from one silent path to the next
+# would wait, and be counted, for each of them.
+some_die() {
+  local near far image cable way at before i
+  serve_over_cables "$1"
+  for way in "${ways[@]}"; do
+    eventually 60 can_be_cut 0
+    before=$(sum requests_moved_total) at=$EPOCHREALTIME
+    # shellcheck disable=SC2046 # a word for each
+    cut_all "$way" $(seq 0 $(($2 - 1)))
+    sleep 4
+    for ((i = 0; i < $2; i++)); do mend "$i"; done
+    echo "$at $EPOCHREALTIME" >>cuts
+    told
+    (($(sum requests_moved_total) - before <= 2 * writers)) ||
+      fail "$writers writers had $(($(sum requests_moved_total) - before)) requests moved"
+  done
+  eventually 60 can_be_cut 0
+  end_writers
+  [[ -z ${FULL:-} ]] || judge_waits
+}
+it "of two paths one dies: each waiting request moves once" some_die 2 1
+it "of eight paths seven die at the same moment: each waiting request moves once, and waits no longer" some_die 8 7
+
 # nothing_is_cut SECONDS
 nothing_is_cut() {
   local near far image cable
-  serve_over_cables
+  serve_over_cables 2
   busy_loops 30
   sleep "$1"
   : >cuts

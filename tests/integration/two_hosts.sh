@@ -1,8 +1,8 @@
 # shellcheck shell=bash disable=SC2154 # what lib.sh sets
-# Client and server in a network namespace each, with two cables in between.
+# Client and server in a network namespace each, with some cables in between.
 # SPDX-License-Identifier: BSD-3-Clause
 
-# Two hosts with two cables: network namespaces that end with the case.
+# two_hosts [CABLES]: with two of them if not said. These are network namespaces that end with the case.
 two_hosts() {
   ((EUID == 0)) || skip "only root makes network namespaces"
   near=rnbd-near-$BASHPID far=rnbd-far-$BASHPID
@@ -12,7 +12,7 @@ two_hosts() {
   ip netns add "$far"
   at_end ip netns del "$far"
   local i
-  for i in 0 1; do
+  for ((i = 0; i < ${1:-2}; i++)); do
     ip -n "$near" link add "cable$i" type veth peer name "cable$i" netns "$far" 2>error ||
       skip "no veth here: $(<error)"
     ip -n "$near" addr add "10.99.$i.2/24" dev "cable$i"

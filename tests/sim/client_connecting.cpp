@@ -84,8 +84,10 @@ void ClientDriver::requested(unsigned index, std::uint16_t cid, std::uint32_t im
   // A permit does not go where it owes an answer, be that the best path or not.
   const bool owes = std::ranges::any_of(
       copies_, [&](const auto& copy) { return copy.second == permit && copy.first != index; });
+  unsigned& been_on = been_on_[permit];
+  been_on = (owes ? been_on : 0U) | 1U << index;
   if (in_race_) {
-    sent_in_race_.emplace_back(index, owes);
+    sent_in_race_.push_back({index, permit, owes, been_on});
   } else if (!failing_) {  // else nobody looks after the paths any more
     path_watch_.requested(index, cid, owes);
   }

@@ -103,6 +103,13 @@ class ClientDriver {
     std::unique_ptr<SimQueuePair> queue_pair;
     bool progress_due = false;
   };
+  /// A request that was sent while a lane looked at its race.
+  struct SentInRace {
+    unsigned path = 0;
+    std::uint32_t permit = 0;
+    bool owes = false;     ///< an answer is due on another path
+    unsigned been_on = 0;  ///< paths
+  };
   struct Path {
     unsigned generation = 0;  ///< the machine's; events of an earlier one are ignored
     unsigned step = 0;        ///< of connecting
@@ -178,6 +185,7 @@ class ClientDriver {
   void judge_silence(unsigned path, LaneIndex i, bool is);
   void judge_bytes(const Wire& wire, Instant since);
   void judge_race(LaneIndex i, unsigned before, const rtrs::Raced& raced);
+  void judge_move(LaneIndex i, const SentInRace& sent);
   bool races() const;
   // client_access.cpp
   void note_accept(unsigned path, rtrs::ConstBytes record);
@@ -223,8 +231,10 @@ class ClientDriver {
   std::vector<unsigned> silent_;   ///< paths, by lane
   /// Path and lane of connections that are silent now.
   std::map<std::pair<unsigned, LaneIndex>, Instant> silent_since_;
-  bool in_race_ = false;                                 ///< a lane looks at its race
-  std::vector<std::pair<unsigned, bool>> sent_in_race_;  ///< paths of requests; owe on another one
+  bool in_race_ = false;  ///< a lane looks at its race
+  std::vector<SentInRace> sent_in_race_;
+  /// By permit: the paths that its request has been on, and perhaps some more.
+  std::map<std::uint32_t, unsigned> been_on_;
   /// Requests without an answer: path and permit, of lanes of I/O.
   std::set<std::pair<unsigned, std::uint32_t>> copies_;
   std::map<std::string, rtrs::auth::Digest> secrets_;  ///< by user

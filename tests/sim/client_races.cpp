@@ -31,8 +31,9 @@ void ClientDriver::run_races() {
     in_race_ = false;
     const unsigned before = std::exchange(silent_[i], raced.silent);
     judge_race(i, before, raced);
-    for (const auto& [path, owes] : std::exchange(sent_in_race_, {})) {
-      path_watch_.requested(path, i, owes);
+    for (const SentInRace& sent : std::exchange(sent_in_race_, {})) {
+      path_watch_.requested(sent.path, i, sent.owes);
+      if (sent.owes) judge_move(i, sent);
     }
     lanes_[i]->flush();
     all += raced;
@@ -77,6 +78,33 @@ void ClientDriver::judge_race(LaneIndex i, unsigned before, const rtrs::Raced& r
     const bool slow = network.rate > 0 && !network.stream;  // nobody sees the bytes move
     if (wire.touched() || wire.over() || was_hushed || stands || reads_late || slow) continue;
     world_.violate(who() + " finds a path silent that nothing is in the way of");
+  }
+}
+
+/// A request that leaves a silent path has waited, and does not meet another one of which two looks
+/// could tell: it was asked at the first of them, and at the second one a better path had answered.
+void ClientDriver::judge_move(LaneIndex i, const SentInRace& sent) {
+  constexpr Duration kLong = 400ms;  // until a request leaves its path
+  const NetworkKnobs& network = setup_.knobs.network;
+  const Duration looked_at = network.poll_max * (network.slow_poll > 0 ? 100 : 1);
+  const Duration answer = 2 * (network.latency_max + network.departure_max + looked_at);
+  if (answer > 20ms || network.rate > 0 || network.late_read > 0) return;
+  const Instant now = world_.now();
+  const Instant awake =
+      std::max(world_.awake_since(setup_.server), world_.awake_since(setup_.node));
+  const auto stood = [&](unsigned path) {
+    const auto since = path_watch_.usable_since(path);
+    return since && std::max(*since, awake) + kLong < now;
+  };
+  const auto mute_since = paths_[sent.path].links[i].wire->mute_since();
+  const bool mute = mute_since && *mute_since + 2 * (kLook + 5ms) + 2 * answer < now;
+  if (!mute || !stood(sent.path)) return;
+  for (unsigned path = 0; path < paths_.size(); ++path) {
+    if ((sent.been_on >> path & 1) != 0 || !stood(path)) continue;
+    if (copies_.contains({path, sent.permit})) continue;
+    const Wire& wire = *paths_[path].links[i].wire;
+    if (wire.touched() || wire.over() || wire.calm_since() + kLong >= now) continue;
+    world_.violate(who() + " moves a request from a silent path to one that says nothing either");
   }
 }
 

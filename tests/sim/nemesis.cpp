@@ -145,6 +145,7 @@ void Nemesis::hush() {
   const auto wire = pick_wire();
   if (!wire) return;
   Rng& rng = world_.rng();
+  if (rng.chance(300)) return hush_in_turn(*wire);
   const unsigned extent = rng.chance(600) ? 1 : draw_extent(500);
   const std::uint64_t ways = rng.between(1, 3);
   const Duration time = rng.delay(50ms, rng.pick<Duration>({300ms, 1s, 3s}));
@@ -159,6 +160,25 @@ void Nemesis::hush() {
   scope_.after(rng.delay(0us, time), [this, node, time] {
     if (!healed_) pause(node, time);
   });
+}
+
+/// All paths of a session but one, each a moment after another one, or at the same time.
+void Nemesis::hush_in_turn(const Wire& spared) {
+  Rng& rng = world_.rng();
+  const std::uint64_t session = spared.session();
+  const Duration apart = rng.pick<Duration>({1us, 250ms});
+  for (unsigned path = 0; path < rtrs::kMaxPaths; ++path) {
+    if (path == spared.path()) continue;
+    const Duration time = rng.delay(300ms, 3s);
+    scope_.after(rng.delay(0us, apart), [this, session, path, time] {
+      for (const auto& other : network_.wires()) {
+        if (healed_ || other->over() || other->session() != session || other->path() != path)
+          continue;
+        other->hush(Side::client, time);
+        other->hush(Side::server, time);
+      }
+    });
+  }
 }
 
 void Nemesis::pause() {

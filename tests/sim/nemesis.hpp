@@ -37,6 +37,7 @@ class Nemesis {
   void mute();
   void stall();
   void hush();
+  void hush_in_turn(const Wire& spared);
   void pause(NodeId node, Duration longest);
   void send_stale_copy();
   void pause();

@@ -180,6 +180,14 @@ void Wire::hush(Side from, Duration time) {
   Instant& arrival = last_arrival_[index(from)];
   arrival = std::max(arrival, world_.now() + time);
   hushed_until_ = std::max(hushed_until_, arrival);
+  if (from != Side::server) return;
+  if (world_.now() >= mute_until_) mute_at_ = world_.now();
+  mute_until_ = std::max(mute_until_, arrival);
+}
+
+std::optional<Instant> Wire::mute_since() const {
+  if (world_.now() >= mute_until_) return std::nullopt;
+  return mute_at_;
 }
 
 void Wire::set_obstacle(const Obstacle& obstacle) {

@@ -106,6 +106,8 @@ class Wire : public std::enable_shared_from_this<Wire> {
   void stall(Duration time);
   /// The messages of one side arrive after a while from now on, in order, and none is lost.
   void hush(Side from, Duration time);
+  /// Since when nothing comes to the client for that; none: something may come.
+  std::optional<Instant> mute_since() const;
   /// Since when no silence of that kind is in its way, nor was a moment ago.
   Instant calm_since() const { return hushed_until_ + kMoment; }
   /// Nothing arrives any more; who has sent something finds out after the transport's timeout.
@@ -172,6 +174,8 @@ class Wire : public std::enable_shared_from_this<Wire> {
   Obstacle obstacle_;
   Instant last_carried_;
   Instant hushed_until_{};
+  Instant mute_at_{};  ///< the client's side of that
+  Instant mute_until_{};
   Instant late_until_{};  ///< what comes from the client arrives then
   bool touched_ = false;
   bool prompt_ = false;

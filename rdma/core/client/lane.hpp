@@ -231,7 +231,7 @@ class ClientLane final {
   bool has_witness(unsigned path) const;
   void ask_witnesses(Instant now);
   void judge(Instant now, Raced& raced);
-  bool is_beaten(unsigned path, Instant now, Raced& raced) const;
+  unsigned outrun(Connection& connection);
   void move_on();
   void move_from(unsigned path);
   bool is_held(const LaneSlot& slot) const;

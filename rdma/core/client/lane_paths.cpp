@@ -38,11 +38,15 @@ class Trailer {
 
 }  // namespace
 
-/// The paths that the request of a slot may go over now: those that it has not been on, if any.
+/// The paths that the request of a slot may go over now: those that it has not been on, if any. One
+/// that has left a silent path takes the surest way, of whatever class, and waits only once.
 unsigned ClientLane::ways_of(std::uint16_t index) const {
-  const unsigned all = ways() & ~unsigned{slots_.owes(index)};
-  const unsigned others = all & ~unsigned{slots_[index].been_on};
-  return others != 0 ? others : all;
+  const unsigned owing = slots_.owes(index);
+  const unsigned been_on = slots_[index].been_on;
+  const unsigned all = ways() & ~owing;
+  const unsigned others = all & ~been_on;
+  const unsigned fit = others != 0 ? others : all;
+  return (owing | been_on) != 0 ? choice_.sure_of(fit) : fit;
 }
 
 /// Sends the request of a slot, for the first time or again. A slot without a request was cancelled

@@ -77,7 +77,8 @@ bool ClientLane::has_witness(unsigned path) const {
   });
 }
 
-/// Asks those that are quiet, and of the others those that could testify against one of them.
+/// Asks those that are quiet, and again and again all that could testify against one of them. A
+/// request of the quiet one may move to any of these, so each has to prove that it lives.
 void ClientLane::ask_witnesses(Instant now) {
   unsigned quiet = 0;
   for (Connection& connection : connections_) {
@@ -88,10 +89,7 @@ void ClientLane::ask_witnesses(Instant now) {
   }
   for (Connection& witness : connections_) {
     if (quiet == 0 || !has(open(), witness.path_) || !witness.link_.races) continue;
-    const bool wanted = std::ranges::any_of(connections_, [&](const Connection& other) {
-      return &other != &witness && has(quiet, other.path_) &&
-             !witness.race_.has_answered_since(other.race_);
-    });
+    const bool wanted = (quiet & ~(1U << witness.path_)) != 0;
     if (wanted && witness.race_.is_calm()) witness.ask(now);
   }
 }
@@ -101,25 +99,28 @@ void ClientLane::judge(Instant now, Raced& raced) {
   moving_ = 0;
   for (Connection& connection : connections_) {
     Race& race = connection.race_;
-    if (!connection.link_.races || race.is_calm() || !race.quiet(now, connection.received_))
-      continue;
-    if (!is_beaten(connection.path_, now, raced)) continue;
+    if (!connection.link_.races) continue;
+    const unsigned ahead = race.is_calm() ? 0 : outrun(connection);
+    choice_.doubt(connection.path_, race.is_outrun());
+    if (ahead == 0 || !race.is_due(now) || !race.quiet(now, connection.received_)) continue;
     if (!race.silent()) race.on_beaten();
+    raced.answers = static_cast<PathMask>(raced.answers | ahead);
     choice_.suspect(connection.path_, true);
     raced.since = std::min(raced.since, race.heard_at());
     moving_ = static_cast<PathMask>(moving_ | 1U << connection.path_);
   }
 }
 
-bool ClientLane::is_beaten(unsigned path, Instant now, Raced& raced) const {
-  bool beaten = false;
+/// Tells a connection of all that have outrun it. Returns their paths.
+unsigned ClientLane::outrun(Connection& connection) {
+  unsigned ahead = 0;
   for (const Connection& witness : connections_) {
-    if (witness.path_ == path || !has(open(), witness.path_) || !witness.link_.races) continue;
-    if (witness.race_.silent() || !witness.race_.beats(connections_[path].race_, now)) continue;
-    raced.answers = static_cast<PathMask>(raced.answers | 1U << witness.path_);
-    beaten = true;
+    if (&witness == &connection || !has(open(), witness.path_) || !witness.link_.races) continue;
+    if (witness.race_.silent() || !witness.race_.outruns(connection.race_)) continue;
+    connection.race_.on_outrun(witness.race_);
+    ahead |= 1U << witness.path_;
   }
-  return beaten;
+  return ahead;
 }
 
 /// As many as may go at a time. The others follow when some of these are answered.

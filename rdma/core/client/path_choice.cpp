@@ -7,7 +7,7 @@ namespace rtrs {
 
 unsigned PathChoice::best_of(unsigned open) const {
   unsigned candidates = open & in_use_;
-  if (candidates == 0) candidates = open;
+  candidates = sure_of(candidates != 0 ? candidates : open);
   auto best = static_cast<unsigned>(std::countr_zero(candidates));
   if ((candidates & (candidates - 1)) == 0) return best;
   if (policy_ == PathPolicy::round_robin) {

@@ -25,13 +25,23 @@ class PathChoice {
     attached_ = static_cast<PathMask>(attached_ & ~(1U << path));
     loads_[path].in_flight = 0;
     suspect(path, false);
+    doubt(path, false);
   }
   /// The lane's connection there is silent (Race). It takes requests only where all are.
   void suspect(unsigned path, bool silent) {
     const unsigned others = suspects_ & ~(1U << path);
     suspects_ = static_cast<PathMask>(others | static_cast<unsigned>(silent) << path);
   }
-  PathMask suspects() const { return suspects_; }
+  /// The lane's connection there is outrun (Race). Of equally good paths the others are taken.
+  void doubt(unsigned path, bool outrun) {
+    const unsigned others = doubted_ & ~(1U << path);
+    doubted_ = static_cast<PathMask>(others | static_cast<unsigned>(outrun) << path);
+  }
+  /// Those of these paths that are not outrun; all, if there are none.
+  unsigned sure_of(unsigned paths) const {
+    const unsigned sure = paths & ~unsigned{doubted_};
+    return sure != 0 ? sure : paths;
+  }
   /// The server lets an attached path carry new requests, or lets it not.
   void allow(unsigned path, bool accessible) {
     const unsigned others = forbidden_ & ~(1U << path);
@@ -81,6 +91,7 @@ class PathChoice {
   PathMask attached_ = 0;
   PathMask forbidden_ = 0;  ///< of those that are attached
   PathMask suspects_ = 0;   ///< likewise
+  PathMask doubted_ = 0;    ///< likewise
   PathMask in_use_ = 0xFF;
   PathPolicy policy_ = PathPolicy::min_inflight;
   unsigned turn_ = 0;  ///< the path that was chosen last

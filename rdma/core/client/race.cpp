@@ -16,16 +16,23 @@ constexpr bool always(Rule rule) {
 
 /// Only an unanswered question leads to silence, and only by a witness.
 static_assert(always([](const race_table::Row& row) {
-  const bool becomes = row.next == RaceState::silent;
-  return becomes == (row.event == RaceEvent::beaten && row.state == RaceState::asked);
+  const bool becomes = row.next == RaceState::silent && row.state != RaceState::silent;
+  return becomes == (row.event == RaceEvent::beaten && row.state == RaceState::outrun);
+}));
+static_assert(always([](const race_table::Row& row) {
+  const bool becomes = row.next == RaceState::outrun && row.state != RaceState::outrun;
+  return becomes == (row.event == RaceEvent::outrun && row.state == RaceState::asked);
 }));
 
-/// Any arrival ends the silence.
-static_assert(next_state(RaceState::silent, RaceEvent::arrival) &&
-              next_state(RaceState::silent, RaceEvent::answer));
+/// Any arrival ends both.
+static_assert(next_state(RaceState::outrun, RaceEvent::arrival) == RaceState::asked &&
+              next_state(RaceState::silent, RaceEvent::arrival) == RaceState::asked &&
+              next_state(RaceState::outrun, RaceEvent::answer) == RaceState::calm &&
+              next_state(RaceState::silent, RaceEvent::answer) == RaceState::calm);
 
 /// One question is under way at a time.
 static_assert(!next_state(RaceState::asked, RaceEvent::asks) &&
+              !next_state(RaceState::outrun, RaceEvent::asks) &&
               !next_state(RaceState::silent, RaceEvent::asks));
 
 }  // namespace
@@ -34,6 +41,7 @@ void Race::step(RaceEvent event) {
   const auto next = next_state(state_, event);
   RTRS_ENSURE(next.has_value());
   state_ = *next;
+  if (!is_outrun()) due_ = Instant::max();
 }
 
 bool Race::look(Instant now, std::uint64_t received, bool owes) {
@@ -74,6 +82,13 @@ void Race::on_asked(Instant now) {
   ++questions_;
   question_ = now;
   if (!std::exchange(owed_, true)) heard_at_ = now;
+}
+
+/// The first witness counts. Later answers, to newer questions, give no more time.
+void Race::on_outrun(const Race& witness) {
+  step(RaceEvent::outrun);
+  const Duration took = witness.answered_ - witness.asked_;
+  due_ = std::min(due_, witness.answered_ + std::max(kGrace, took));
 }
 
 void Race::on_answered(Instant now) {

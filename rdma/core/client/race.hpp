@@ -16,13 +16,15 @@ namespace rtrs {
 enum class RaceState : std::uint8_t {
   calm,    ///< no question is under way
   asked,   ///< the answer is awaited
-  silent,  ///< likewise, and another connection has answered meanwhile
+  outrun,  ///< likewise, and another connection has answered meanwhile
+  silent,  ///< likewise, and it has had the time to answer as well
 };
 
 enum class RaceEvent : std::uint8_t {
   asks,     ///< a question is sent
   arrival,  ///< something has come
   answer,   ///< to the question
+  outrun,   ///< a witness has answered a question that is no older
   beaten,   ///< by a witness
 };
 
@@ -39,10 +41,15 @@ inline constexpr Row kRows[] = {
     {RaceEvent::asks, RaceState::calm, RaceState::asked},
     {RaceEvent::arrival, RaceState::calm, RaceState::calm},
     {RaceEvent::arrival, RaceState::asked, RaceState::asked},
+    {RaceEvent::arrival, RaceState::outrun, RaceState::asked},
     {RaceEvent::arrival, RaceState::silent, RaceState::asked},
     {RaceEvent::answer, RaceState::asked, RaceState::calm},
+    {RaceEvent::answer, RaceState::outrun, RaceState::calm},
     {RaceEvent::answer, RaceState::silent, RaceState::calm},
-    {RaceEvent::beaten, RaceState::asked, RaceState::silent},
+    {RaceEvent::outrun, RaceState::asked, RaceState::outrun},
+    {RaceEvent::outrun, RaceState::outrun, RaceState::outrun},
+    {RaceEvent::outrun, RaceState::silent, RaceState::silent},
+    {RaceEvent::beaten, RaceState::outrun, RaceState::silent},
 };
 
 }  // namespace race_table
@@ -58,14 +65,18 @@ constexpr std::optional<RaceState> next_state(RaceState state, RaceEvent event) 
 /// A connection of a lane, in the race with the lane's connections on other paths. One that owes
 /// answers and says nothing is asked, and so are the others, the witnesses. A question is a
 /// heartbeat, which a server answers on the same connection, however slow its storage is. A
-/// connection is beaten that has not answered when a witness has, and some time after that. No
-/// clock decides alone: where server or client stand still, witnesses say nothing either.
+/// connection is outrun that has not answered when a witness has, and some time after that it is
+/// beaten. No clock decides alone: where server or client stand still, witnesses say nothing
+/// either.
+///
+/// Witnesses are asked again and again meanwhile, so that one that falls silent a moment after
+/// another is outrun itself before any request moves.
 ///
 /// A connection that says nothing for some heartbeat intervals is dead, with or without a witness,
 /// even if the path's other connections live.
 ///
-/// Invariant: `silent` only behind a question, and only until something comes. One question is
-///            under way at a time.
+/// Invariant: `outrun` and `silent` only behind a question, and only until something comes. One
+///            question is under way at a time.
 /// Threads:   the holder of the lane; pure, the time is an argument.
 /// Source:    docs/protocol.md, heartbeats, races.
 class Race {
@@ -88,6 +99,7 @@ class Race {
   }
   bool is_calm() const { return state_ == RaceState::calm; }
   bool silent() const { return state_ == RaceState::silent; }
+  bool is_outrun() const { return state_ == RaceState::outrun || silent(); }
   /// When a message came last, or bytes moved, or nothing was due, as far as the looks tell.
   Instant heard_at() const { return heard_at_; }
 
@@ -103,15 +115,16 @@ class Race {
   std::uint64_t answered() const { return is_calm() ? questions_ : questions_ - 1; }
   void on_asked(Instant now);
   void on_answered(Instant now);
+  /// `witness` outruns this one.
+  void on_outrun(const Race& witness);
   void on_beaten() { step(RaceEvent::beaten); }
 
   /// This one has answered a question that was sent no earlier than those to `quiet_one`.
-  bool has_answered_since(const Race& quiet_one) const { return asked_ >= quiet_one.since(); }
-  /// True: `quiet_one` should have answered by now, as this connection has.
-  bool beats(const Race& quiet_one, Instant now) const {
-    return has_answered_since(quiet_one) && answered_ > quiet_one.heard_at_ &&
-           now >= answered_ + std::max(kGrace, answered_ - asked_);
+  bool outruns(const Race& quiet_one) const {
+    return asked_ >= quiet_one.since() && answered_ > quiet_one.heard_at_;
   }
+  /// True: it was outrun so long ago that it should have answered by now.
+  bool is_due(Instant now) const { return is_outrun() && now >= due_; }
 
  private:
   static constexpr Duration kQuiet = std::chrono::milliseconds{100};
@@ -135,6 +148,7 @@ class Race {
   Instant question_{};              ///< when the newest question was sent
   Instant asked_ = Instant::min();  ///< when the last answered question was sent
   Instant answered_ = Instant::min();
+  Instant due_ = Instant::max();  ///< outrun: when it should have answered
   Duration rtt_{};
 };
 

@@ -18,13 +18,12 @@ namespace {
 
 using namespace std::chrono_literals;
 
-/// Two paths, and a clock. A witness that lives answers each question at the next look.
+/// Two paths, or three, and a clock. A witness that lives answers each question at the next look.
 struct RaceBench : Bench {
-  explicit RaceBench(std::uint32_t max_size = 4096) {
+  explicit RaceBench(std::uint32_t max_size = 4096, unsigned paths = 2) {
     max_io_size = max_size;
     races = true;
-    attach(0);
-    attach(1);
+    for (unsigned path = 0; path < paths; ++path) attach(path);
     lane.race(now);
   }
   bool is_question(const FakeQueuePair::Post& post) const {
@@ -43,7 +42,7 @@ struct RaceBench : Bench {
     Raced all;
     for (const Instant end = now + time; now < end;) {
       now += 50ms;
-      for (unsigned path = 0; path < 2; ++path) {
+      for (unsigned path = 0; path < 3; ++path) {
         if ((live >> path & 1) != 0) answer_questions(path);
       }
       const Raced raced = lane.race(now);
@@ -57,7 +56,7 @@ struct RaceBench : Bench {
         queue_pairs[path].posts, [this](const auto& post) { return !is_question(post); }));
   }
   Instant now{1h};
-  std::size_t seen[2] = {0, 0};
+  std::size_t seen[3] = {0, 0, 0};
 };
 
 TEST_CASE("a connection that owes answers and says nothing is dead after some intervals") {
@@ -122,6 +121,30 @@ TEST_CASE("a request leaves a path that is silent while another one answers") {
     CHECK(bench.look_for(50ms, 0b11).silent == 0);
     bench.lane.submit(third);
     CHECK(bench.requests(0) == 2);
+  }
+}
+
+TEST_CASE("a request that leaves a silent path meets none that fell silent a moment later") {
+  RaceBench bench{4096, /*paths=*/3};
+  TestRequest request;
+  bench.lane.submit(request);
+  REQUIRE(bench.requests(0) == 1);
+  CHECK(bench.look_for(150ms, 0b110).moved == 0);
+  SUBCASE("it answered the first question") {
+    CHECK(bench.look_for(150ms, 0b100).moved == 1);
+    CHECK(bench.requests(1) == 0);
+    CHECK(bench.requests(2) == 1);
+  }
+  SUBCASE("newer requests avoid it as well") {
+    CHECK(bench.look_for(100ms, 0b100).silent == 0);
+    TestRequest next;
+    bench.lane.submit(next);
+    CHECK(bench.requests(2) == 1);
+  }
+  SUBCASE("it is of a better class") {
+    bench.lane.use(0b011, PathPolicy::min_inflight);
+    CHECK(bench.look_for(150ms, 0b100).moved == 1);
+    CHECK(bench.requests(2) == 1);
   }
 }
 
@@ -229,7 +252,9 @@ TEST_CASE("what leaves a silent path is withdrawn there, and its unsent data are
   CHECK(bench.queue_pairs[1].exposed.size() == 1);
   CHECK(bench.queue_pairs[0].disowned == 1);
   const auto& first = bench.queue_pairs[0].posts[1];
-  const auto& again = bench.queue_pairs[1].posts.back();
+  const auto& posts = bench.queue_pairs[1].posts;
+  const auto& again = *std::find_if_not(posts.rbegin(), posts.rend(),
+                                        [&](const auto& post) { return bench.is_question(post); });
   CHECK(again.header == first.header);  // the same generation
 }
 
