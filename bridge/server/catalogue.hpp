@@ -267,7 +267,8 @@ class ExportCatalogue {
   /// Kept, because another thread may still be about to give one of them its storage.
   std::vector<NamedExports::node_type> removed_;
   std::timed_mutex admin_mutex_;  ///< around open_waiting() and change(); taken before mutex_
-  std::vector<Waiting> waiting_;  ///< changed by open_waiting() and change(), under mutex_
+  /// By name; changed by open_waiting() and change(), under mutex_.
+  std::map<std::string, Waiting, std::less<>> waiting_;
   Rights search_rights_;          ///< guarded by mutex_
   Directions directions_;         ///< guarded by mutex_
   OpenLines lines_;

@@ -87,7 +87,7 @@ tl::expected<void, Failure> ExportCatalogue::add(const ExportSpecification& spec
   if (storage) {
     serve(named, std::move(*storage), specification);
   } else {
-    waiting_.push_back({specification, storage.error()});
+    waiting_.emplace(name, Waiting{specification, storage.error()});
   }
   return {};
 }
@@ -123,7 +123,7 @@ bool ExportCatalogue::is_awaited_by_writer(const FileIdentity& identity) const {
   std::vector<std::string> awaited;
   {
     const std::lock_guard lock{mutex_};
-    for (const Waiting& waiting : waiting_) {
+    for (const auto& [name, waiting] : waiting_) {
       if (!waiting.specification.read_only) awaited.push_back(waiting.specification.storage);
     }
   }
@@ -160,15 +160,16 @@ void ExportCatalogue::serve(Named& named, std::shared_ptr<Storage> storage,
 bool ExportCatalogue::open_waiting() {
   const std::lock_guard admin{admin_mutex_};
   bool news = files_.try_again();
-  for (std::size_t n = 0; n < waiting_.size();) {
-    Waiting& waiting = waiting_[n];
-    news |= try_waiting(waiting);
-    if (waiting.why.error != 0) {
-      ++n;
-      continue;
+  for (const bool read_only : {false, true}) {  // a reader waits for a writer of the same file
+    for (auto next = waiting_.begin(); next != waiting_.end();) {
+      const auto each = next++;
+      Waiting& waiting = each->second;
+      if (waiting.specification.read_only != read_only) continue;
+      news |= try_waiting(waiting);
+      if (waiting.why.error != 0) continue;
+      const std::lock_guard lock{mutex_};
+      waiting_.erase(each);
     }
-    const std::lock_guard lock{mutex_};
-    waiting_.erase(waiting_.begin() + static_cast<std::ptrdiff_t>(n));
   }
   return news;
 }
@@ -196,10 +197,8 @@ bool ExportCatalogue::waits() const {
 /// The errno for an OPEN of it.
 int ExportCatalogue::why_not_open(std::string_view name) const {
   const std::lock_guard lock{mutex_};
-  for (const Waiting& waiting : waiting_) {
-    if (waiting.specification.name == name) return is_in_use(waiting.why.error) ? EBUSY : EAGAIN;
-  }
-  return EAGAIN;  // it is open now
+  const auto found = waiting_.find(name);  // if it is not there, it is open now
+  return found != waiting_.end() && is_in_use(found->second.why.error) ? EBUSY : EAGAIN;
 }
 
 std::vector<std::pair<std::string, std::shared_ptr<Storage>>> ExportCatalogue::storages() const {
@@ -242,12 +241,12 @@ std::vector<ExportStatus> ExportCatalogue::exports() const {
       all.back().space = entry.space;
       all.back().uuid = entry.geometry.uuid;
     }
-    for (const Waiting& waiting : waiting_) {
-      if (waiting.specification.name != name) continue;
-      all.back().read_only = waiting.specification.read_only;
-      all.back().trouble = waiting.why.text;
-      all.back().in_use = is_in_use(waiting.why.error);
-    }
+    const auto found = waiting_.find(name);
+    if (found == waiting_.end()) continue;
+    const Waiting& waiting = found->second;
+    all.back().read_only = waiting.specification.read_only;
+    all.back().trouble = waiting.why.text;
+    all.back().in_use = is_in_use(waiting.why.error);
   }
   return all;
 }

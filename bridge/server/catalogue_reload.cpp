@@ -53,7 +53,7 @@ void ExportCatalogue::commit(CatalogueChange& wanted, std::vector<Added> added) 
     node.mapped().removed = true;
     gone.push_back(std::exchange(node.mapped().storage, nullptr));
     removed_.push_back(std::move(node));
-    std::erase_if(waiting_, [&](const Waiting& each) { return each.specification.name == name; });
+    waiting_.erase(name);
   }
   for (Added& each : added) {
     const Geometry geometry =
@@ -69,9 +69,8 @@ void ExportCatalogue::commit(CatalogueChange& wanted, std::vector<Added> added) 
   for (ExportSpecification& each : wanted.update) {
     const auto found = named_.find(each.name);
     if (found == named_.end()) continue;
-    for (Waiting& waiting : waiting_) {
-      if (waiting.specification.name == each.name) waiting.specification.read_only = each.read_only;
-    }
+    const auto waiting = waiting_.find(each.name);
+    if (waiting != waiting_.end()) waiting->second.specification.read_only = each.read_only;
     if (each.read_only && !found->second.specification.read_only) {
       found->second.specification.read_only = true;
       if (found->second.storage != nullptr) {

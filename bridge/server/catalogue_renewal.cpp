@@ -105,10 +105,8 @@ std::string ExportCatalogue::trouble_of(std::string_view name) const {
   const std::lock_guard lock{mutex_};
   const auto found = named_.find(name);
   if (found != named_.end() && !found->second.lost.empty()) return found->second.lost;
-  for (const Waiting& waiting : waiting_) {
-    if (waiting.specification.name == name) return waiting.why.text;
-  }
-  return "";
+  const auto waiting = waiting_.find(name);
+  return waiting != waiting_.end() ? waiting->second.why.text : "";
 }
 
 }  // namespace rnbd
