@@ -148,11 +148,14 @@ class ExportCatalogue {
   /// Threads: any.
   std::vector<std::string> change(CatalogueChange wanted, bool check_only);
 
-  /// Looks at the paths of all exports: whether they lead to the storage that is open, and what
-  /// space is left there. May block as any file access may.
+  /// Looks at the paths of the exports that clients have open, and of some others in turn. Do they
+  /// lead to the storage that is open, and what space is left there? Returns the names of those
+  /// that do not, with ExportStatus::displaced. May block as any file access may.
   ///
   /// Threads: any, one at a time.
-  void look_at_paths();
+  std::vector<ExportStatus> look_at_paths();
+  /// Lets all storage but files look whether it is still there. Never blocks.
+  void look_at_devices() const;
   /// The files of the search path that clients have open, and that were deleted or replaced.
   std::vector<ExportStatus> displaced_files() const;
   /// True if the name of an export no longer leads to its open storage: an unused file was deleted
@@ -219,6 +222,11 @@ class ExportCatalogue {
                                               std::uint32_t kinds = wire::kDirectoryExports) const;
 
  private:
+  /// Exports that nobody has open, at each look at the paths. A look each 5 s costs the same
+  /// however many there are.
+  static constexpr std::size_t kUnusedAtOnce = 1000;
+
+  struct PathLook;
   /// The result of the last look at an export's path.
   enum class PathLeads : std::uint8_t { unknown, to_it, elsewhere, nowhere };
   struct Named {
@@ -254,7 +262,7 @@ class ExportCatalogue {
   void announce(const ExportSpecification& specification, const Storage& storage) const;
   bool try_waiting(Waiting& waiting);
   int why_not_open(std::string_view name) const;
-  static PathLeads lead_of(const std::string& path, const FileIdentity& open);
+  std::vector<PathLook> next_looks();
   static bool is_displaced(const Named& named);
   static std::string displacement_of(const Named& named);
 
@@ -269,8 +277,9 @@ class ExportCatalogue {
   std::timed_mutex admin_mutex_;  ///< around open_waiting() and change(); taken before mutex_
   /// By name; changed by open_waiting() and change(), under mutex_.
   std::map<std::string, Waiting, std::less<>> waiting_;
-  Rights search_rights_;          ///< guarded by mutex_
-  Directions directions_;         ///< guarded by mutex_
+  std::string looked_up_to_;  ///< an export's name; guarded by mutex_
+  Rights search_rights_;      ///< likewise
+  Directions directions_;     ///< guarded by mutex_
   OpenLines lines_;
   EvictedClients evicted_;
 };

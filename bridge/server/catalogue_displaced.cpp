@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <map>
+#include <utility>
 
 #include "bridge/server/catalogue.hpp"
 
@@ -15,59 +17,99 @@ constexpr char kHowToSave[] =
     ": stop those who write, copy the export while they have it open (nbdcopy), and put the copy "
     "there";
 
-/// None: it is no file, or nobody can tell.
-std::optional<StorageSpace> space_at(const std::string& path) {
-  struct stat file {};
-  struct statvfs system {};
-  if (::stat(path.c_str(), &file) != 0 || !S_ISREG(file.st_mode)) return std::nullopt;
-  if (::statvfs(path.c_str(), &system) != 0 || system.f_blocks == 0) return std::nullopt;
-  constexpr std::uint64_t kUnit = 512;  ///< of st_blocks
-  const auto size = static_cast<std::uint64_t>(file.st_size);
-  const std::uint64_t allocated = static_cast<std::uint64_t>(file.st_blocks) * kUnit;
-  return StorageSpace{.unallocated = size - std::min(size, allocated),
-                      .free = std::uint64_t{system.f_bavail} * system.f_frsize,
-                      .whole = std::uint64_t{system.f_blocks} * system.f_frsize};
-}
+/// Asks each file system once, however many exports it has.
+class Spaces {
+ public:
+  /// None: it is no file, or nobody can tell.
+  std::optional<StorageSpace> at(const std::string& path, const struct stat& file) {
+    if (!S_ISREG(file.st_mode)) return std::nullopt;
+    const auto [known, is_new] = systems_.try_emplace(file.st_dev);
+    struct statvfs& system = known->second;
+    if (is_new && ::statvfs(path.c_str(), &system) != 0) system.f_blocks = 0;
+    if (system.f_blocks == 0) return std::nullopt;
+    constexpr std::uint64_t kUnit = 512;  ///< of st_blocks
+    const auto size = static_cast<std::uint64_t>(file.st_size);
+    const std::uint64_t allocated = static_cast<std::uint64_t>(file.st_blocks) * kUnit;
+    return StorageSpace{.unallocated = size - std::min(size, allocated),
+                        .free = std::uint64_t{system.f_bavail} * system.f_frsize,
+                        .whole = std::uint64_t{system.f_blocks} * system.f_frsize};
+  }
+
+ private:
+  std::map<dev_t, struct statvfs> systems_;
+};
 
 }  // namespace
 
-ExportCatalogue::PathLeads ExportCatalogue::lead_of(const std::string& path,
-                                                    const FileIdentity& open) {
-  struct stat status {};
-  if (::stat(path.c_str(), &status) != 0) {
-    return errno == ENOENT || errno == ENOTDIR ? PathLeads::nowhere : PathLeads::unknown;
-  }
-  FileIdentity there;
-  return identify(status, there) && there == open ? PathLeads::to_it : PathLeads::elsewhere;
-}
+struct ExportCatalogue::PathLook {
+  std::string name;
+  std::string path;
+  const Storage* storage;
+  FileIdentity open;
+  bool read_only;
+};
 
-void ExportCatalogue::look_at_paths() {
-  struct Look {
-    std::string name;
-    std::string path;
-    const Storage* storage;
-    FileIdentity open;
-    bool read_only;
-  };
-  std::vector<Look> looks;
-  {
-    const std::lock_guard lock{mutex_};
-    for (const auto& [name, entry] : named_) {
-      const auto path = path_of(entry.specification.storage);
-      if (!path || entry.storage == nullptr || !entry.storage->identity_) continue;
-      looks.push_back(
-          {name, *path, entry.storage.get(), *entry.storage->identity_, entry.geometry.read_only});
+/// One system call for an export that is in order.
+std::vector<ExportStatus> ExportCatalogue::look_at_paths() {
+  std::vector<ExportStatus> displaced;
+  Spaces spaces;
+  for (const PathLook& look : next_looks()) {
+    struct stat file {};
+    PathLeads leads = PathLeads::to_it;
+    if (::stat(look.path.c_str(), &file) != 0) {
+      leads = errno == ENOENT || errno == ENOTDIR ? PathLeads::nowhere : PathLeads::unknown;
+    } else if (FileIdentity there; !identify(file, there) || there != look.open) {
+      leads = PathLeads::elsewhere;
     }
-  }
-  for (const Look& look : looks) {
-    const PathLeads leads = lead_of(look.path, look.open);
-    const auto space =
-        leads == PathLeads::to_it && !look.read_only ? space_at(look.path) : std::nullopt;
+    const bool may_grow = leads == PathLeads::to_it && !look.read_only;
+    const auto space = may_grow ? spaces.at(look.path, file) : std::nullopt;
     const std::lock_guard lock{mutex_};
     const auto found = named_.find(look.name);
     if (found == named_.end() || found->second.storage.get() != look.storage) continue;
     found->second.path_leads = leads;
     found->second.space = space;
+    if (leads == PathLeads::to_it) continue;
+    std::string why = displacement_of(found->second);
+    if (why.empty()) continue;
+    ExportStatus& status = displaced.emplace_back();
+    status.name = look.name;
+    status.read_only = look.read_only;
+    status.displaced = std::move(why);
+  }
+  return displaced;
+}
+
+/// All that clients have open, or that are displaced, and some others in turn.
+std::vector<ExportCatalogue::PathLook> ExportCatalogue::next_looks() {
+  std::vector<PathLook> looks;
+  std::size_t unused = 0;
+  const std::lock_guard lock{mutex_};
+  auto next = named_.upper_bound(looked_up_to_);
+  for (std::size_t left = named_.size(); left > 0; --left, ++next) {
+    if (next == named_.end()) next = named_.begin();
+    const auto& [name, entry] = *next;
+    if (entry.storage == nullptr || !entry.storage->identity_) continue;
+    const bool in_order =
+        entry.path_leads == PathLeads::to_it || entry.path_leads == PathLeads::unknown;
+    if (entry.storage->leases_ == 0 && in_order) {
+      if (unused == kUnusedAtOnce) continue;
+      ++unused;
+      looked_up_to_ = name;
+    }
+    const auto path = path_of(entry.specification.storage);
+    if (!path) continue;
+    looks.push_back(
+        {name, *path, entry.storage.get(), *entry.storage->identity_, entry.geometry.read_only});
+  }
+  return looks;
+}
+
+void ExportCatalogue::look_at_devices() const {
+  const std::lock_guard lock{mutex_};
+  for (const auto& [name, entry] : named_) {
+    if (entry.storage == nullptr) continue;
+    const auto& file = entry.storage->identity_;
+    if (!file || file->block_device) (void)entry.storage->backend().present_size();
   }
 }
 

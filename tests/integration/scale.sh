@@ -112,6 +112,27 @@ if [[ -z $sanitizer ]]; then
   it "... and the plugin as few" idle_path nbdkit
 fi
 
+# The server looks at paths each 5 s: at most 3 times in 11 s.
+idle_exports() {
+  local exports=1500 looks=3 at_once=1000 i
+  requires strace
+  mkdir images
+  for ((i = 0; i < exports; i++)); do
+    truncate -s 1M "images/$i"
+    printf '[export.d%d]\npath = "%s/images/%d"\n' "$i" "$PWD" "$i"
+  done >exports.conf
+  { echo "[server]" && cat exports.conf; } >server.conf
+  start_server --config "$PWD/server.conf"
+  timeout -s INT 11 strace -f -qq -o calls -e trace=stat,lstat,fstat,newfstatat,statx,statfs,fstatfs,ioctl,lseek \
+    -p "${pid[server]}" 2>strace.err || true
+  [[ -s calls ]] || skip "strace is not allowed to look: $(<strace.err)"
+  i=$(grep -vc resumed calls)
+  echo "$exports exports that nobody has open: $i looks at files and file systems in 11 s"
+  ((i <= looks * (at_once + 20))) || fail "$exports exports cost $i looks in 11 s"
+  ((i >= at_once)) || fail "$i looks are too few to be all of them"
+}
+it "the server looks at an export that nobody has open with one system call, and at 1,000 at a time" idle_exports
+
 # Each record is two waits for the disk when it is written alone.
 first_writes() {
   local server_command=("${server_command[@]}") library=${RNBD_SLOW_SYNC:-$build_dir/tests/integration/libslow_sync.so}

@@ -465,7 +465,7 @@ int serve(const Invocation& invocation, ExportCatalogue& catalogue, const State&
   if (wrong.empty()) {
     const LateExports late{catalogue, tell_manager};
     const auto look = [&] {
-      (void)catalogue.exports();  // storage that is idle looks whether it is still there
+      catalogue.look_at_devices();
       paths.look_soon();
       return server->sessions();
     };

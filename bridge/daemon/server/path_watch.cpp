@@ -48,8 +48,11 @@ struct PathWatch::Look {
   std::atomic<bool> runs{false};
 
   void run() {
-    catalogue.look_at_paths();
-    std::vector<ExportStatus> all = catalogue.exports();
+    std::vector<ExportStatus> all = catalogue.look_at_paths();
+    for (const auto& [name, why] : displacements.told()) {
+      if (catalogue.has(name))
+        all.emplace_back().name = name;  // in order, if it is not there twice
+    }
     std::ranges::move(catalogue.displaced_files(), std::back_inserter(all));
     for (const Displacements::Line& line : displacements.look(all)) {
       const rtrs::LogAbout about{{.event = line.event, .device = line.name}};

@@ -27,6 +27,8 @@ class Displacements {
   };
 
   std::vector<Line> look(const std::vector<ExportStatus>& exports);
+  /// By the export's name: why it is displaced.
+  const std::map<std::string, std::string>& told() const { return told_; }
 
  private:
   std::map<std::string, std::string> told_;  ///< by the export's name: why it is displaced

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "bridge/server/catalogue.hpp"
 #include "tests/unit/server/catalogue_fixture.hpp"
@@ -99,6 +102,27 @@ TEST_CASE("displaced: another name, and other permissions, are no trouble") {
   fs::permissions(disk.first.path, fs::perms::owner_read);
   CHECK(disk.displaced().empty());
   fs::remove(other);
+}
+
+TEST_CASE("displaced: each look takes a thousand of those that nobody has open, in turn") {
+  constexpr std::size_t kFiles = 1'100;
+  std::vector<TempFile> files(kFiles);
+  ExportCatalogue catalogue{{}};
+  for (std::size_t i = 0; i < kFiles; ++i) {
+    REQUIRE(failure_of(catalogue, {"disk" + std::to_string(i), files[i].path, ""}).empty());
+  }
+  const auto seen = [&] {
+    const auto all = catalogue.exports();
+    return std::ranges::count_if(all, [](const auto& status) { return status.space.has_value(); });
+  };
+  CHECK(catalogue.look_at_paths().empty());
+  CHECK(seen() == 1'000);
+  CHECK(catalogue.look_at_paths().empty());
+  CHECK(seen() == kFiles);
+  for (const TempFile& file : files) fs::remove(file.path);
+  // Those that are displaced are looked at each time.
+  CHECK(catalogue.look_at_paths().size() == 1'000);
+  CHECK(catalogue.look_at_paths().size() == kFiles);
 }
 
 TEST_CASE("displaced: a deleted file of the search path is told while a client has it open") {
