@@ -93,6 +93,12 @@ class QueuePair {
   /// reaches the ticket.
   virtual Ticket write_with_immediate(RemoteMemory to, ConstBytes data, ConstBytes header,
                                       std::uint32_t immediate) = 0;
+  /// Likewise, in no order with other requests or answers. A small one may be sent before large ones
+  /// that were posted earlier, and before what is behind these. is_sent() tells its end.
+  virtual Ticket write_in_any_order(RemoteMemory to, ConstBytes data, ConstBytes header,
+                                    std::uint32_t immediate) {
+    return write_with_immediate(to, data, header, immediate);
+  }
   /// Writes `data` to the peer's memory silently; `data` must stay until sent() reaches the ticket.
   virtual Ticket write(RemoteMemory to, ConstBytes data) = 0;
   /// Sends a message into the peer's next posted receive; it is copied.
@@ -156,8 +162,11 @@ class QueuePair {
 
   /// Hands everything posted to the transport ("rings the doorbell").
   virtual void flush() = 0;
-  /// The last post for which the transport no longer reads memory.
+  /// The number of posts for which the transport no longer reads memory. They are the first ones,
+  /// if none overtakes another.
   virtual Ticket sent() const = 0;
+  /// The transport no longer reads memory for this post.
+  virtual bool is_sent(Ticket ticket) const { return ticket <= sent(); }
   /// Bytes that have come from the peer, and those of ours that its end has acknowledged, also in
   /// the midst of a message; grows. May cost a system call. Transports that cannot tell so early
   /// count what they know of.

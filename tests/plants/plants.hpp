@@ -108,6 +108,7 @@ namespace plants {
   X(server_proof_unchecked, "a client takes a server that does not prove that it has the key")     \
   X(race_alone, "a silent connection is beaten although no other one has answered")                \
   X(doubt_unheeded, "a request leaves a silent path for one that has been outrun")                 \
+  X(sent_by_count, "a request that has overtaken others counts as sent once these are")            \
   X(witness_asked_once, "a witness that has answered once is not asked whether it still lives")    \
   X(owed_forgotten, "a request goes over a path that owes an answer for its permit")               \
   X(older_unanswered, "a copy behind a newer write is not answered, and its permit owes for ever") \

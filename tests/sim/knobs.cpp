@@ -326,6 +326,7 @@ void draw_silences(Knobs& knobs, Rng& rng) {
 
 /// Likewise.
 void draw_races(Knobs& knobs, Rng rng, bool faults) {
+  knobs.network.overtakes = knobs.network.stream && Rng{rng}.chance(300);
   const bool others = knobs.faults.mute || knobs.faults.large || knobs.faults.idle;
   if (faults && !others && rng.chance(120)) draw_silences(knobs, rng);
   knobs.races = knobs.server_extensions && rng.chance(850);

@@ -28,6 +28,7 @@ struct NetworkKnobs {
   unsigned slow_poll = 0;    ///< per mille: a hundred times that
   unsigned late_read = 0;    ///< per mille, at the server: up to late_read_max
   Duration late_read_max{};
+  bool overtakes = false;        ///< stream: small requests and answers, those with more data
   Duration transport_timeout{};  ///< until unacknowledged data breaks a connection
 };
 

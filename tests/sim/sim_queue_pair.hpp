@@ -95,6 +95,8 @@ class SimQueuePair final : public rtrs::QueuePair {
 
   rtrs::Ticket write_with_immediate(rtrs::RemoteMemory to, rtrs::ConstBytes data,
                                     rtrs::ConstBytes header, std::uint32_t immediate) override;
+  rtrs::Ticket write_in_any_order(rtrs::RemoteMemory to, rtrs::ConstBytes data,
+                                  rtrs::ConstBytes header, std::uint32_t immediate) override;
   rtrs::Ticket write(rtrs::RemoteMemory to, rtrs::ConstBytes data) override;
   rtrs::Ticket send(rtrs::ConstBytes message) override;
   rtrs::Ticket send_with_immediate(rtrs::ConstBytes message, std::uint32_t immediate) override;
@@ -107,6 +109,7 @@ class SimQueuePair final : public rtrs::QueuePair {
   void revoke(std::uint32_t window) override;
   void flush() override;
   rtrs::Ticket sent() const override { return sent_; }
+  bool is_sent(rtrs::Ticket ticket) const override;
   std::uint64_t carried() const override { return wire_->carried(world_.now()); }
   void disown_unsent() override;
   void disown_unsent_in(rtrs::ConstBytes memory) override;
@@ -171,6 +174,7 @@ class SimQueuePair final : public rtrs::QueuePair {
   bool departing_ = false;
   rtrs::Ticket posted_ = 0;
   rtrs::Ticket sent_ = 0;
+  rtrs::Ticket disowned_ = 0;  ///< all up to this one are copied
   Instant last_completion_{};  ///< of an unbinding
   // Memory
   std::map<std::uint32_t, Window> windows_;         ///< by key, also those of the past

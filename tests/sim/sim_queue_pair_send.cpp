@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The sending half of the simulated queue pair.
+#include <algorithm>
 #include <cstddef>
 #include <cstring>
 #include <utility>
@@ -64,6 +65,20 @@ rtrs::Ticket SimQueuePair::write_with_immediate(rtrs::RemoteMemory to, rtrs::Con
     if (type == rtrs::wire::ImmediateType::io_request) add_newer_flag(packet.payload);
   }
   return post(std::move(packet));
+}
+
+/// Before all that has more data and is not sent yet, and what is behind that.
+rtrs::Ticket SimQueuePair::write_in_any_order(rtrs::RemoteMemory to, rtrs::ConstBytes data,
+                                              rtrs::ConstBytes header, std::uint32_t immediate) {
+  const std::size_t before = queue_.size();
+  const rtrs::Ticket ticket = write_with_immediate(to, data, header, immediate);
+  if (!wire_->knobs().overtakes || queue_.size() != before + 1) return ticket;
+  const auto larger = std::ranges::find_if(
+      queue_, [&](const Packet& packet) { return packet.source.size() > data.size(); });
+  if (larger == queue_.end() || std::any_of(larger, queue_.end(), is_local)) return ticket;
+  if (static_cast<std::size_t>(larger - queue_.begin()) < flushed_) ++flushed_;
+  std::rotate(larger, queue_.end() - 1, queue_.end());
+  return ticket;
 }
 
 /// Data apart from the immediate, and the chunk's next key in a message where clients expect one.
@@ -185,6 +200,12 @@ void SimQueuePair::pump() {
   }
 }
 
+bool SimQueuePair::is_sent(rtrs::Ticket ticket) const {
+  return ticket <= disowned_ || std::ranges::none_of(queue_, [&](const Packet& packet) {
+           return !is_local(packet) && packet.ticket == ticket;
+         });
+}
+
 void SimQueuePair::depart() {
   Packet packet = std::move(queue_.front());
   queue_.pop_front();
@@ -194,8 +215,10 @@ void SimQueuePair::depart() {
   }
   packet.payload.insert(packet.payload.begin(), packet.source.begin(), packet.source.end());
   packet.source = {};
-  sent_ = std::max(sent_, packet.ticket);
   if (is_local(packet)) return carry_out(packet);
+  const auto waiting = static_cast<rtrs::Ticket>(
+      std::ranges::count_if(queue_, [](const Packet& other) { return !is_local(other); }));
+  sent_ = std::max(sent_, posted_ - waiting);
   wire_->carry(side_, std::move(packet));
 }
 
@@ -219,7 +242,7 @@ void SimQueuePair::disown_unsent() {
     packet.payload.insert(packet.payload.begin(), packet.source.begin(), packet.source.end());
     packet.source = {};
   }
-  sent_ = posted_;
+  sent_ = disowned_ = posted_;
 }
 
 void SimQueuePair::disown_unsent_in(rtrs::ConstBytes memory) {

@@ -81,7 +81,7 @@ void ClientLane::withdraw(const Request& request) {
     queue_pair.withdraw(request.slot);
     slot.exposed = false;
   }
-  if (!request.write_data.empty() && queue_pair.sent() < request.ticket) {
+  if (!request.write_data.empty() && !queue_pair.is_sent(request.ticket)) {
     queue_pair.disown_unsent_in(request.write_data);
   }
 }
@@ -188,7 +188,7 @@ Complaint ClientLane::complete(Connection& connection, std::uint32_t buffer_id, 
   LaneSlot& slot = slots_[index];
   Request* request = slot.request;
   QueuePair& queue_pair = *connection.link_.queue_pair;
-  if (request != nullptr && request->ticket > queue_pair.sent()) {
+  if (request != nullptr && !queue_pair.is_sent(request->ticket)) {
     return "a reply to a request that was not sent yet";
   }
   const bool data_is_missing = connection.link_.data_rides_with_reply && error == 0;

@@ -102,7 +102,9 @@ void ClientLane::transmit(std::uint16_t index) {
       encode(wire::RequestImmediate{static_cast<std::uint32_t>(first_slot_ + index),
                                     data_length + user_length},
              link.queue_depth);
-  const Ticket ticket = queue_pair.write_with_immediate(target, data, trailer.bytes(), immediate);
+  const Ticket ticket =
+      order_.kept() ? queue_pair.write_with_immediate(target, data, trailer.bytes(), immediate)
+                    : queue_pair.write_in_any_order(target, data, trailer.bytes(), immediate);
   if (request != nullptr) request->ticket = ticket;
   slot.wait.on_sent(connection.race_.asked());
   ++connection.sent_;

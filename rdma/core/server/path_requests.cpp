@@ -142,8 +142,8 @@ void ServerPath::reply(const ServerRequest& request, int error) {
     // Plain RTRS, and half the messages of Linux: the data rides in the write that carries the
     // immediate.
     connection.last_answer =
-        queue_pair.write_with_immediate(sends_data ? request.answer_to : RemoteMemory{},
-                                        sends_data ? data : ConstBytes{}, {}, encode(response));
+        queue_pair.write_in_any_order(sends_data ? request.answer_to : RemoteMemory{},
+                                      sends_data ? data : ConstBytes{}, {}, encode(response));
     return;
   }
   if (sends_data) queue_pair.write(request.answer_to, data);

@@ -75,10 +75,11 @@ void TcpQueuePair::seal(FrameHeader& header, ConstBytes data, ConstBytes inlined
   }
 }
 
-Ticket TcpQueuePair::post(FrameHeader header, ConstBytes data, ConstBytes inlined) {
+Ticket TcpQueuePair::post(FrameHeader header, ConstBytes data, ConstBytes inlined,
+                          FrameOrder order) {
   seal(header, data, inlined);
   const bool was_empty = queue_.empty();
-  const Ticket ticket = queue_.push(header, data, inlined);
+  const Ticket ticket = queue_.push(header, data, inlined, order);
   if (was_empty) wake();
   return ticket;
 }
@@ -94,6 +95,11 @@ Ticket TcpQueuePair::post_owned(FrameHeader header, ConstBytes message) {
 Ticket TcpQueuePair::write_with_immediate(RemoteMemory to, ConstBytes data, ConstBytes header,
                                           std::uint32_t immediate) {
   return post(frame(Opcode::write, to, immediate), data, header);
+}
+
+Ticket TcpQueuePair::write_in_any_order(RemoteMemory to, ConstBytes data, ConstBytes header,
+                                        std::uint32_t immediate) {
+  return post(frame(Opcode::write, to, immediate), data, header, FrameOrder::any);
 }
 
 Ticket TcpQueuePair::write(RemoteMemory to, ConstBytes data) {

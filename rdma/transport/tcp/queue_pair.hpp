@@ -41,6 +41,8 @@ class TcpQueuePair final : public Connection {
 
   Ticket write_with_immediate(RemoteMemory to, ConstBytes data, ConstBytes header,
                               std::uint32_t immediate) override;
+  Ticket write_in_any_order(RemoteMemory to, ConstBytes data, ConstBytes header,
+                            std::uint32_t immediate) override;
   Ticket write(RemoteMemory to, ConstBytes data) override;
   Ticket send(ConstBytes message) override;
   Ticket send_with_immediate(ConstBytes message, std::uint32_t immediate) override;
@@ -53,6 +55,7 @@ class TcpQueuePair final : public Connection {
   void withdraw(std::uint32_t window) override;
   void flush() override;
   Ticket sent() const override { return queue_.sent(); }
+  bool is_sent(Ticket ticket) const override { return queue_.is_sent(ticket); }
   std::uint64_t carried() const override { return bytes_carried(stream_.descriptor()); }
   void disown_unsent() override { queue_.disown(); }
   void disown_unsent_in(ConstBytes memory) override { queue_.disown(memory); }
@@ -109,7 +112,8 @@ class TcpQueuePair final : public Connection {
 
   // queue_pair.cpp
   void seal(FrameHeader& header, ConstBytes data, ConstBytes inlined) const;
-  Ticket post(FrameHeader header, ConstBytes data, ConstBytes inlined);
+  Ticket post(FrameHeader header, ConstBytes data, ConstBytes inlined,
+              FrameOrder order = FrameOrder::kept);
   Ticket post_owned(FrameHeader header, ConstBytes message);
   bool take_receive();
   bool fail(std::string why);

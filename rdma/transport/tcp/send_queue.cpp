@@ -15,8 +15,12 @@
 namespace rtrs::tcp {
 namespace {
 
-constexpr std::size_t kFirstRing = 16;  ///< frames; power of two
-constexpr std::size_t kMaxVector = 96;  ///< pieces per system call; three per frame at most
+constexpr std::size_t kFirstRing = 16;     ///< frames; power of two
+constexpr std::size_t kMaxVector = 96;     ///< pieces per system call; three per frame at most
+constexpr std::size_t kSmall = 32 * 1024;  ///< bytes of data; less is small
+/// Bytes that may overtake a frame, and what one of them counts at least.
+constexpr std::size_t kOvertake = 256 * 1024;
+constexpr std::size_t kLeast = 4096;
 
 /// Collects the unsent pieces of frames for one sendmsg.
 class Gather {
@@ -44,19 +48,61 @@ class Gather {
 
 }  // namespace
 
-SendQueue::Frame& SendQueue::append(const FrameHeader& header) {
+// ---- A line of frames ---------------------------------------------------------------------------
+
+SendQueue::Frame& SendQueue::Line::append() {
   if (count_ == ring_.size()) grow();
-  Frame& frame = at(count_++);
-  ++posted_;
+  return at(count_++);
+}
+
+void SendQueue::Line::pop() {
+  at(0).owned.reset();
+  head_ = (head_ + 1) & (ring_.size() - 1);
+  --count_;
+}
+
+/// Tickets grow along a line.
+bool SendQueue::Line::has(Ticket ticket) const {
+  std::size_t first = 0;
+  std::size_t end = count_;
+  while (first < end) {
+    const std::size_t middle = first + (end - first) / 2;
+    if (at(middle).ticket == ticket) return true;
+    if (at(middle).ticket < ticket) first = middle + 1;
+    if (at(middle).ticket > ticket) end = middle;
+  }
+  return false;
+}
+
+void SendQueue::Line::clear() {
+  count_ = 0;
+  ring_.clear();
+  head_ = 0;
+}
+
+void SendQueue::Line::grow() {
+  std::vector<Frame> bigger(std::max(kFirstRing, ring_.size() * 2));
+  for (std::size_t i = 0; i < count_; ++i) bigger[i] = std::move(at(i));
+  ring_ = std::move(bigger);
+  head_ = 0;
+}
+
+// ---- Both lines ---------------------------------------------------------------------------------
+
+SendQueue::Frame& SendQueue::append(Line& line, const FrameHeader& header) {
+  Frame& frame = line.append();
+  frame.ticket = ++posted_;
   std::memcpy(frame.bytes.data(), &header, sizeof(header));
   frame.inlined = 0;
   frame.data = {};
   return frame;
 }
 
-Ticket SendQueue::push(const FrameHeader& header, ConstBytes data, ConstBytes inlined) {
+Ticket SendQueue::push(const FrameHeader& header, ConstBytes data, ConstBytes inlined,
+                       FrameOrder order) {
   RTRS_ENSURE(inlined.size() <= QueuePair::kMaxInline);
-  Frame& frame = append(header);
+  const bool small = order == FrameOrder::any && data.size() < kSmall;
+  Frame& frame = append(small ? small_ : main_, header);
   frame.data = data;
   frame.inlined = static_cast<std::uint32_t>(inlined.size());
   if (!inlined.empty())  // memcpy from nowhere is undefined even for no bytes
@@ -66,21 +112,44 @@ Ticket SendQueue::push(const FrameHeader& header, ConstBytes data, ConstBytes in
 
 Ticket SendQueue::push_copy(const FrameHeader& header, ConstBytes message) {
   if (message.size() <= QueuePair::kMaxInline) return push(header, {}, message);
-  Frame& frame = append(header);
+  Frame& frame = append(main_, header);
   frame.owned = std::make_unique<std::byte[]>(message.size());
   std::memcpy(frame.owned.get(), message.data(), message.size());
   frame.data = {frame.owned.get(), message.size()};
   return posted_;
 }
 
+/// One that was posted earlier always goes first. So what is in the main line, as the question
+/// whether the connection lives, comes behind all that was posted before it.
+bool SendQueue::is_small_next(const Turn& turn) const {
+  if (turn.small == small_.count()) return false;
+  if (turn.main == main_.count()) return true;
+  return turn.overtaken < kOvertake || small_.at(turn.small).ticket < main_.at(turn.main).ticket;
+}
+
+SendQueue::Frame& SendQueue::take(Turn& turn, bool small) {
+  if (!small) {
+    turn.overtaken = 0;
+    return main_.at(turn.main++);
+  }
+  Frame& frame = small_.at(turn.small++);
+  const bool overtakes = turn.main < main_.count() && main_.at(turn.main).ticket < frame.ticket;
+  if (overtakes) turn.overtaken += std::max(frame.size(), kLeast);
+  return frame;
+}
+
 int SendQueue::send(Stream& stream) {
   if (stream.has_unsent()) {
     if (const int error = stream.flush(); error != 0 || stream.has_unsent()) return error;
   }
-  while (count_ > 0) {
+  while (!empty()) {
     Gather gather{offset_};
-    for (std::size_t i = 0; i < count_ && !gather.full(); ++i) {
-      const Frame& frame = at(i);
+    Turn turn{.overtaken = overtaken_};
+    if (offset_ == 0) begun_is_small_ = is_small_next(turn);
+    bool small = begun_is_small_;
+    for (std::size_t left = main_.count() + small_.count(); left > 0 && !gather.full(); --left) {
+      const Frame& frame = take(turn, small);
+      small = is_small_next(turn);
       if (frame.data.empty()) {
         gather.add(frame.bytes.data(), sizeof(FrameHeader) + frame.inlined);
         continue;
@@ -100,28 +169,41 @@ int SendQueue::send(Stream& stream) {
   return 0;
 }
 
+/// In the order in which they were gathered.
 void SendQueue::advance(std::size_t bytes) {
   offset_ += bytes;
-  while (count_ > 0 && offset_ >= at(0).size()) {
-    offset_ -= at(0).size();
-    at(0).owned.reset();
-    head_ = (head_ + 1) & (ring_.size() - 1);
-    --count_;
+  while (!empty()) {
+    Line& line = begun_is_small_ ? small_ : main_;
+    const std::size_t size = line.at(0).size();
+    if (offset_ < size) break;
+    offset_ -= size;
+    Turn turn{.overtaken = overtaken_};
+    take(turn, begun_is_small_);
+    overtaken_ = turn.overtaken;
+    line.pop();
+    begun_is_small_ = is_small_next({.overtaken = overtaken_});
   }
-  sent_ = std::max(sent_, posted_ - count_);
+  sent_ = std::max(sent_, posted_ - main_.count() - small_.count());
 }
 
 void SendQueue::disown() {
-  for (std::size_t i = 0; i < count_; ++i) disown(at(i));
-  sent_ = posted_;
+  for (Line* line : {&main_, &small_}) {
+    for (std::size_t i = 0; i < line->count(); ++i) disown(line->at(i));
+  }
+  sent_ = disowned_ = posted_;
 }
 
 void SendQueue::disown(ConstBytes memory) {
-  for (std::size_t i = 0; i < count_; ++i) {
-    const std::byte* const begin = at(i).data.data();
+  disown(main_, memory);
+  disown(small_, memory);
+}
+
+void SendQueue::disown(Line& line, ConstBytes memory) {
+  for (std::size_t i = 0; i < line.count(); ++i) {
+    const std::byte* const begin = line.at(i).data.data();
     const bool inside = std::less_equal<>{}(memory.data(), begin) &&
                         std::less<>{}(begin, memory.data() + memory.size());
-    if (inside) disown(at(i));
+    if (inside) disown(line.at(i));
   }
 }
 
@@ -133,18 +215,10 @@ void SendQueue::disown(Frame& frame) {
 }
 
 void SendQueue::clear() {
-  count_ = 0;
+  main_.clear();
+  small_.clear();
   offset_ = 0;
-  ring_.clear();
-  head_ = 0;
-  sent_ = posted_;
-}
-
-void SendQueue::grow() {
-  std::vector<Frame> bigger(std::max(kFirstRing, ring_.size() * 2));
-  for (std::size_t i = 0; i < count_; ++i) bigger[i] = std::move(at(i));
-  ring_ = std::move(bigger);
-  head_ = 0;
+  sent_ = disowned_ = posted_;
 }
 
 }  // namespace rtrs::tcp
