@@ -133,6 +133,40 @@ idle_exports() {
 }
 it "the server looks at an export that nobody has open with one system call, and at 1,000 at a time" idle_exports
 
+# reload_takes EXPORTS: $took is the server's CPU time for each, in microseconds; all wait, and are changed. It is the
+# least of five.
+reload_takes() {
+  local round i
+  for round in 0 1 2 3 4 5; do
+    {
+      echo "[server]"
+      for ((i = 0; i < $1; i++)); do
+        printf '[export.d%d]\npath = "%s/none%d/x"\ndescription = "%d"\n' "$i" "$PWD" "$i" "$round"
+      done
+    } >server.conf
+    if ((round == 0)); then
+      start_server --config "$PWD/server.conf" --control "$PWD/control"
+      : >took.each
+    else
+      cpu_of "${pid[server]}" >before
+      "${ctl_command[@]}" "$PWD/control" reload >reload.log 2>&1 || fail "no reload: $(head -c 500 reload.log)"
+      cpu_of "${pid[server]}" | awk -v before="$(<before)" -v each="$1" '{ print 1e6 * ($1 - before) / each }' >>took.each
+    fi
+  done
+  kill_hard server
+  took=$(sort -g took.each | head -n 1)
+}
+cpu_of() { /usr/bin/python3 -c 'import sys, time; print(time.clock_gettime(~int(sys.argv[1]) << 3 | 2))' "$1"; }
+waiting_exports() {
+  local took few
+  reload_takes 1000
+  few=$took
+  reload_takes 8000
+  echo "a reload takes $few µs for each of 1,000 exports that wait, $took of 8,000"
+  awk -v few="$few" -v many="$took" 'BEGIN { exit !(many <= 3 * few) }' || fail "that is a square"
+}
+it "a reload costs the same for each export that waits, however many do" waiting_exports
+
 # Each record is two waits for the disk when it is written alone.
 first_writes() {
   local server_command=("${server_command[@]}") library=${RNBD_SLOW_SYNC:-$build_dir/tests/integration/libslow_sync.so}
