@@ -37,7 +37,7 @@ class PathChoice {
     const unsigned others = doubted_ & ~(1U << path);
     doubted_ = static_cast<PathMask>(others | static_cast<unsigned>(outrun) << path);
   }
-  /// Those of these paths that are not outrun; all, if there are none.
+  /// The ones of these paths that are not outrun; all, if there are none.
   unsigned sure_of(unsigned paths) const {
     const unsigned sure = paths & ~unsigned{doubted_};
     return sure != 0 ? sure : paths;
