@@ -46,7 +46,8 @@ struct ServerOptions {
   std::uint32_t queue_depth = 256;         ///< requests in flight per session
   std::uint32_t max_io_size = 256 * 1024;  ///< bytes of data per request; multiple of 4096
   /// Bytes of the chunks of all paths; 0 = enough for one path in each of max_sessions, but at most
-  /// half of memory_of_machine().
+  /// half of memory_of_machine(). A path over TCP has floor_of_path() of its own, and borrows more
+  /// while its requests need it.
   std::uint64_t memory_limit = 0;
   /// The number of times that answered writes may have been lost without a restart of the machine,
   /// because a flush failed. SessionLimits::volatile_epoch changes with it.
@@ -88,6 +89,11 @@ struct ServerOptions {
   /// before. Threads: a reactor's.
   std::function<void()> on_listener;
 };
+
+/// The memory that a path over TCP has of its own, with all of its chunks.
+///
+/// Units: bytes.
+std::uint64_t floor_of_path(std::uint32_t queue_depth, std::uint32_t max_io_size);
 
 /// The main memory of this machine.
 ///
@@ -134,7 +140,7 @@ struct ServerSessionStatus {
 /// Serves clients on its own threads between start() and stop().
 ///
 /// Threads: start(), stop() and the destructor on the owner's thread; listeners(), set_access(),
-///          sessions(), end_session(), end_path(), memory() and past_repeats() on any thread
+///          sessions(), end_session(), end_path(), memory...() and past_repeats() on any thread
 ///          between start() and stop().
 class Server {
  public:
@@ -171,8 +177,11 @@ class Server {
   /// Closes the path from this address of a client, and does not wait for that. The client may
   /// connect it again. `why` is for the log.
   virtual void end_path(const std::string& peer, const std::string& why) = 0;
-  /// Bytes of the chunks of all paths.
+  /// Bytes that paths have for their chunks: their own and lent ones.
   virtual std::uint64_t memory() const = 0;
+  virtual std::uint64_t memory_lent() const = 0;  ///< bytes of these
+  /// The number of times that requests of a path had to wait for memory.
+  virtual std::uint64_t memory_waits() const = 0;
   virtual std::uint64_t memory_limit() const = 0;  ///< bytes
   /// That are there now, half-open ones included.
   virtual unsigned connections() const = 0;

@@ -30,7 +30,8 @@ bool is_older(std::uint16_t attempt, std::uint16_t than) {
 
 Admission::Considered Admission::consider(const wire::ConnectParameters& parameters,
                                           std::optional<std::string_view> user,
-                                          std::string_view host, unsigned entrance) {
+                                          std::string_view host, unsigned entrance,
+                                          bool can_borrow) {
   // Clients that forgot to make one would all share a session: its devices, and the ends of its
   // writes.
   if (parameters.session_uuid == wire::Uuid{} || parameters.path_uuid == wire::Uuid{}) {
@@ -47,7 +48,8 @@ Admission::Considered Admission::consider(const wire::ConnectParameters& paramet
             .reconnect_count = parameters.reconnect_count,
             .connected = {},
             .kind = parameters.kind,
-            .proves = !user};
+            .proves = !user,
+            .can_borrow = can_borrow};
   Considered considered = known == sessions_.end() ? consider_new(parameters, user, std::move(path))
                                                    : consider_known(known->first, known->second,
                                                                     parameters, std::move(path));
@@ -175,7 +177,8 @@ Admission::Considered Admission::add_path(SessionId id, Session& session,
   if (const char* why = memory_for(session, path).lack) return refuse(ENOMEM, why);
   const char* const alone = path.has_chunks() ? nullptr : no_memory_path(session);
   if (alone != nullptr) return refuse(ENXIO, alone);
-  const Considered considered{.session = id, .path = path.id, .new_path = true};
+  const Considered considered{
+      .session = id, .path = path.id, .new_path = true, .memory = memory_of(session, path)};
   path.connected.resize(parameters.cid_count);
   path.connected[0] = true;
   session.paths.push_back(std::move(path));
@@ -235,11 +238,36 @@ const char* Admission::no_room_of_user(const Session& session, std::string_view 
 
 // ---- Memory, and paths that a session can do without --------------------------------------------
 
+std::uint64_t Admission::memory_of(const Session& session, const Path& path) const {
+  if (!path.has_chunks()) return 0;
+  const bool borrows = limits_.path_floor != 0 && path.can_borrow && lingers(session);
+  return borrows ? std::min(limits_.path_floor, limits_.path_memory) : limits_.path_memory;
+}
+
+/// False: requests of others have borrowed so much that it must come again. Its older generation
+/// and the one that is spared leave their memory to it.
+bool Admission::claim_memory(const Session& session, const Path& path, Place spares) {
+  if (limits_.account == nullptr) return true;
+  std::uint64_t goes = 0;
+  const Path* const spared = find_path(spares);
+  if (spared != nullptr) goes += spared->counted();
+  for (const Path& other : session.paths) {
+    const bool older = other.is_open() && other.uuid == path.uuid && &other != spared;
+    if (older) goes += other.counted();
+  }
+  const std::uint64_t needed = memory_of(session, path);
+  return needed <= goes || limits_.account->claim_floor(needed - goes);
+}
+
+void Admission::tell_account() const {
+  if (limits_.account != nullptr) limits_.account->set_floors(memory());
+}
+
 /// An older generation of the same path goes anyway.
 Admission::Memory Admission::memory_for(const Session& session, const Path& path) const {
   if (!path.has_chunks()) return {};
-  std::uint64_t all = limits_.path_memory;
-  std::uint64_t of_user = limits_.path_memory;
+  std::uint64_t all = memory_of(session, path);
+  std::uint64_t of_user = all;
   for (const auto& [id, other] : sessions_) {
     for (const Path& each : other.paths) {
       if (&other == &session && each.uuid == path.uuid && each.is_open()) continue;
@@ -359,8 +387,11 @@ Admission::Admitted Admission::admit(SessionId id, PathId path_id, std::string_v
   }
   const Memory memory = memory_for(session, *path);
   if (memory.lack != nullptr) return {.why_not = memory.lack, .error = ENOMEM};
+  if (!claim_memory(session, *path, memory.spares)) {
+    return {.why_not = limits_.words->lent_memory, .error = ENOMEM};
+  }
   Admitted admitted = claim_name(id, name);
-  if (admitted.why_not != nullptr) return admitted;
+  if (admitted.why_not != nullptr) return tell_account(), admitted;
   admitted.spares = memory.spares;
   if (Path* const goes = find_path(memory.spares)) goes->closing = goes->spared = true;
   for (Path& other : session.paths) {
@@ -370,9 +401,10 @@ Admission::Admitted Admission::admit(SessionId id, PathId path_id, std::string_v
     admitted.replaces = other.id;
   }
   path->half_open = false;
-  path->memory = path->has_chunks() ? limits_.path_memory : 0;
+  path->memory = memory_of(session, *path);
   session.admitted = true;
   session.idle = false;
+  tell_account();
   return admitted;
 }
 
@@ -472,12 +504,14 @@ void Admission::shrink_path(SessionId session, PathId path, std::uint64_t memory
   known->shrunk = true;
   known->spared = false;
   known->memory = memory;
+  tell_account();
 }
 
 void Admission::remove_path(SessionId session, PathId path) {
   const auto found = sessions_.find(session);
   if (found == sessions_.end()) return;
   std::erase_if(found->second.paths, [&](const Path& p) { return p.id == path; });
+  tell_account();
 }
 
 void Admission::close(SessionId session) {
@@ -485,6 +519,9 @@ void Admission::close(SessionId session) {
   if (found != sessions_.end()) found->second.over = true;
 }
 
-void Admission::remove(SessionId session) { sessions_.erase(session); }
+void Admission::remove(SessionId session) {
+  sessions_.erase(session);
+  tell_account();
+}
 
 }  // namespace rtrs

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "rdma/core/memory_account.hpp"
 #include "rdma/core/option_words.hpp"
 #include "rdma/wire/handshake.hpp"
 
@@ -19,12 +20,14 @@ struct AdmissionLimits {
   unsigned max_sessions_per_user = 0;  ///< 0 = as many as there may be
   unsigned max_paths_per_session = 8;
   unsigned max_connections_per_path = 1024;
-  unsigned max_half_open = 64;              ///< paths that have not finished their handshake
-  std::uint64_t path_memory = 0;            ///< bytes of chunks that one path takes
-  std::uint64_t memory_limit = 0;           ///< bytes of chunks over all paths
+  unsigned max_half_open = 64;     ///< paths that have not finished their handshake
+  std::uint64_t path_memory = 0;   ///< bytes of chunks that one path takes
+  std::uint64_t path_floor = 0;    ///< likewise, of one that borrows the rest; 0 = none does
+  std::uint64_t memory_limit = 0;  ///< bytes of chunks over all paths
   std::uint64_t memory_limit_per_user = 0;  ///< likewise of one user's; 0 = memory_limit
   std::uint32_t features = 0;               ///< that the server offers
   const OptionWords* words = &kProgramWords;
+  MemoryAccount* account = nullptr;  ///< is told of the memory; null: nobody borrows
 };
 
 /// The sessions of a server, their paths, and their memory, as far as admission needs to know.
@@ -36,6 +39,9 @@ struct AdmissionLimits {
 ///
 /// A session needs one path that carries requests, and more make it faster or safer. So where
 /// memory is short, a path that its session can do without goes for one that another session needs.
+///
+/// A path over a transport that leaves unused memory to others counts with a floor, and borrows the
+/// rest (MemoryAccount). A client without generations may need all of it to go on, so it does not.
 ///
 /// Threads: pure; the driver guards it.
 /// Source:  docs/protocol.md, admission.
@@ -56,7 +62,8 @@ class Admission {
     PathId path = 0;
     bool new_session = false;
     bool new_path = false;
-    Place makes_room{};  ///< a half-open path that the driver must close
+    std::uint64_t memory = 0;  ///< new_path: bytes that it will count; less than all: it borrows
+    Place makes_room{};        ///< a half-open path that the driver must close
   };
 
   struct Admitted {
@@ -74,6 +81,7 @@ class Admission {
   /// and the number of the attempt. `user` is the one that the connection has proven, "" = no user,
   /// none = the proof comes before admit(). A session, half open or not, is that of one user only.
   /// `host` is where it comes from, as a Crowd knows it, and `entrance` the number of the listener.
+  /// `can_borrow`: its transport leaves memory alone that no request uses.
   ///
   /// A memory path joins a session that has an open path for requests, and takes no memory.
   ///
@@ -85,7 +93,7 @@ class Admission {
   /// - ECONNRESET: it contradicts the known state of the session or the path.
   Considered consider(const wire::ConnectParameters& parameters,
                       std::optional<std::string_view> user = "", std::string_view host = "",
-                      unsigned entrance = 0);
+                      unsigned entrance = 0, bool can_borrow = false);
   /// Clients that understand it send nothing over paths of an inaccessible entrance.
   void set_access(unsigned entrance, wire::PathAccess access) { access_[entrance] = access; }
   /// Nothing came over the path for an interval of heartbeats; or something came again.
@@ -135,7 +143,8 @@ class Admission {
     bool closing = false;
     bool shrunk = false;  ///< storage keeps it, not the client
     bool silent = false;
-    bool spared = false;       ///< the driver is about to close it: its memory is another path's
+    bool spared = false;  ///< the driver is about to close it: its memory is another path's
+    bool can_borrow = false;
     std::uint64_t memory = 0;  ///< bytes that it holds
 
     std::uint64_t counted() const { return spared ? 0 : memory; }
@@ -160,6 +169,9 @@ class Admission {
     }
   };
 
+  std::uint64_t memory_of(const Session& session, const Path& path) const;
+  bool claim_memory(const Session& session, const Path& path, Place spares);
+  void tell_account() const;
   bool lingers(const Session& session) const {
     return (session.features & limits_.features & wire::kFeatureExactlyOnce) != 0;
   }

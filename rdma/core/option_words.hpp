@@ -12,6 +12,8 @@ struct OptionWords {
   const char* many_of_user;
   const char* large_user;
   const char* large_path;
+  const char* lent_memory;
+  const char* memory_limit;
   const char* max_connections;
   const char* hanging_storage;
   const char* lower_queue_depth;
@@ -37,6 +39,8 @@ inline constexpr OptionWords kProgramWords{
     .many_of_user = "too many sessions of one user (--max-sessions-per-user)",
     .large_user = "no memory left for another path of this user (--memory-limit-per-user)",
     .large_path = "no memory left for another path's chunks (--memory-limit)",
+    .lent_memory = "requests under way use the memory of another path (--memory-limit)",
+    .memory_limit = "--memory-limit",
     .max_connections = "--max-connections",
     .hanging_storage =
         "storage hangs: what it has not ended of the session's lost paths holds more than a "

@@ -50,6 +50,9 @@ class QueuePairHandler {
   /// A write of the peer has landed in exposed memory; `bytes` were written by this operation.
   [[nodiscard]] virtual Complaint on_write_with_immediate(std::uint32_t immediate,
                                                           std::uint32_t bytes) = 0;
+  /// A write to exposed memory is about to arrive, on a transport that can leave it where it is.
+  /// False: there is no room for it now; nothing more is received until the answer is another one.
+  virtual bool has_room(std::uint64_t /*address*/, std::uint32_t /*length*/) { return true; }
   /// A large write with an immediate begins to arrive, at `address` of a window, on a transport
   /// that can put its first bytes elsewhere. Returns where and how many, fewer than `length`;
   /// empty: all go where they were sent. The memory must stay until on_write_with_immediate() for

@@ -30,6 +30,8 @@ constexpr OptionWords kLibraryWords{
     .many_of_user = "too many sessions of one user",
     .large_user = "no memory left for another path of this user",
     .large_path = "no memory left for another path's messages (memory_limit)",
+    .lent_memory = "requests under way use the memory of another path (memory_limit)",
+    .memory_limit = "memory_limit",
     .max_connections = "its limit of connections",
     .hanging_storage =
         "the handler hangs: what it has not finished of the session's lost paths holds more than "

@@ -32,6 +32,7 @@ class Connection : public QueuePair {
   enum class Status {
     drained,  ///< nothing more to read at the moment
     more,     ///< the budget is used up, call again
+    starves,  ///< the handler has no room for what comes next: call again when it has
     closed,   ///< the peer closed in an orderly way
     broken,   ///< an error; failure() tells which
   };

@@ -340,4 +340,117 @@ if [[ -z $sanitizer ]]; then
   it "... nor one of a mirror where 4,096 are, against 32" mirrored_disk
 fi
 
+# ---- Memory over TCP ------------------------------------------------------------------------------------
+
+# busy URI...: each disk is written with 64 requests of 256 KiB at once, and read in the same way, three
+# times.
+busy() {
+  timeout $((30 * slow)) /usr/bin/python3 -c '
+import hashlib, nbd, sys, threading
+size, count = 256 << 10, 64
+wrong = []
+def block(disk, i, turn):
+    return bytearray(hashlib.sha256(f"{disk} {i} {turn}".encode()).digest() * (size // 32))
+def client(disk, uri):
+    h = nbd.NBD()
+    h.connect_uri(uri)
+    def ended(error):
+        if error.value: wrong.append((disk, error.value))
+        return 1
+    def wait():
+        while h.aio_in_flight() > 0: h.poll(-1)
+    for turn in range(3):
+        for i in range(count):
+            h.aio_pwrite(nbd.Buffer.from_bytearray(block(disk, i, turn)), i * size, ended)
+        wait()
+        buffers = [nbd.Buffer(size) for _ in range(count)]
+        for i in range(count): h.aio_pread(buffers[i], i * size, ended)
+        wait()
+        wrong.extend((disk, i, turn) for i in range(count)
+                     if buffers[i].to_bytearray() != block(disk, i, turn))
+    h.shutdown()
+threads = [threading.Thread(target=client, args=each) for each in enumerate(sys.argv[1:])]
+for each in threads: each.start()
+for each in threads: each.join()
+assert not wrong, wrong[:10]' "$@"
+}
+# start_crowd: eight clients of a server that has 5 MiB for each of 9, and 7 MiB to lend. They are idle,
+# and $before is its memory. Their disks are $uris.
+start_crowd() {
+  local i exports=()
+  uris=()
+  for i in {1..8}; do
+    truncate -s 16M "image$i"
+    exports+=(--export "disk$i=delay:read=3ms,write=3ms:$PWD/image$i")
+  done
+  exports+=(--export "hung=delay:read=3600s,write=3600s:memory:32M" --export late=memory:1M)
+  start_server "${exports[@]}" --memory-limit 60M --control "$PWD/control"
+  for i in {1..8}; do
+    bridge_name=bridge$i start_bridge "rnbd+tcp://$address/disk$i" --lanes 2 --connect now
+    nbdinfo --size "$uri"
+    uris+=("$uri")
+  done
+  before=$(rss server)
+}
+# memory NAME: a figure of status.
+memory() {
+  limited "${ctl_command[@]}" --json "$PWD/control" status | grep -oP "\"$1\":\K[0-9]+" | head -n 1
+}
+nothing_is_lent() { (($(memory memory_lent) == 0)); }
+no_path_was_lost() {
+  ! grep -hE 'heartbeat|is lost:' server.log bridge*.log ||
+    fail "a path was lost"
+}
+most_ever() { awk '/^VmHWM/ { print $2 }' "/proc/${pid[server]}/status"; }
+
+# Besides the 60 MiB: 64 KiB in front of each connection, and what threads keep.
+lent() {
+  requires_python nbd
+  local before uris
+  start_crowd
+  busy "${uris[@]}"
+  echo "request memory: $(memory memory) bytes, $(memory memory_lent) of them lent; $(memory memory_waits) waits"
+  (($(memory memory_waits) > 0)) || fail "no request has waited for memory"
+  says server.log 'requests wait for memory: .*--memory-limit'
+  if [[ -z $sanitizer ]]; then
+    echo "resident: $before KiB before, $(most_ever) KiB at most"
+    (($(most_ever) - before < (60 + 16) * 1024)) || fail "that is more than the limit"
+  fi
+  eventually 10 nothing_is_lent
+  [[ -n $sanitizer ]] || eventually 10 given_back
+  no_path_was_lost
+}
+given_back() { (($(rss server) - before < 16 * 1024)); }
+it "clients that are busy at once wait for memory: nothing fails, and the limit holds" lent
+
+# The others go on with what they have of their own, and a path that comes finds room. Requests wait for
+# longer than heartbeats may be missed.
+one_hangs() {
+  requires_python nbd
+  local before uris each
+  start_crowd
+  bridge_name=hung start_bridge "rnbd+tcp://$address/hung" --lanes 2 --connect now
+  spawn reader /usr/bin/python3 -c '
+import nbd, sys
+h = nbd.NBD()
+h.connect_uri(sys.argv[1])
+size = 256 << 10
+for i in range(64):
+    if sys.argv[2] == "read": h.aio_pread(nbd.Buffer(size), i * size)
+    else: h.aio_pwrite(nbd.Buffer(size), i * size)
+while True: h.poll(-1)' "$uri" "$1"
+  eventually 10 all_is_lent
+  busy "${uris[@]}"
+  sleep 4
+  busy "${uris[@]}"
+  bridge_name=late start_bridge "rnbd+tcp://$address/late" --lanes 2
+  nbdinfo --size "$uri"
+  no_path_was_lost
+  ! grep -hE 'heartbeat|is lost:' hung.log || fail "the client that hangs has lost its path"
+  for each in reader hung server; do kill_hard "$each"; done
+}
+all_is_lent() { (($(memory memory_lent) >= 7 << 20)); }
+it "reads that hang use what is lent, and other clients go on" one_hangs read
+it "... and so do writes, of which the next is not read for long" one_hangs write
+
 finish

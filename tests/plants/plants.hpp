@@ -64,6 +64,12 @@ namespace plants {
   X(path_chunks_shared, "the paths of a session share their chunks")                               \
   X(old_layout_kept, "immediates of a renewed session are laid out for the old queue depth")       \
   X(chunk_given_back_early, "a dead path gives back chunks that writes execute in")                \
+  X(lent_unbounded, "memory is lent that the server does not have")                                \
+  X(loan_kept, "a path keeps what it has borrowed and does not use any more")                      \
+  X(floor_waits, "requests wait for memory that their path has of its own")                        \
+  X(unsent_answer_discarded, "memory is given back while an answer is sent from it")               \
+  X(starved_keeps, "a request that waits for memory keeps what others wait for")                   \
+  X(arriving_discarded, "memory is given back while a request arrives there")                      \
   X(write_left_behind, "an OPEN is sent although a write given up may reach what it opens")        \
   X(given_up_overtaken, "a change does not wait for one of its owner's that was given up")         \
   X(given_up_for_ever, "what was given up counts as under way when it has ended")                  \

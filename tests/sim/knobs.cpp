@@ -151,6 +151,30 @@ void draw_memory(Knobs& knobs, Rng rng) {
     knobs.memory_paths = static_cast<unsigned>(knobs.clients.size() + rng.below(2));
 }
 
+/// Requests find too little memory, and wait for each other. Chance of its own, so that all else is
+/// as it is without.
+void draw_loans(Knobs& knobs, Rng rng) {
+  const bool lends =
+      knobs.server_style == ServerStyle::own && knobs.server_extensions && knobs.network.stream;
+  const bool all_borrow = std::ranges::all_of(knobs.clients, [](const ClientKnobs& client) {
+    return client.exactly_once && !client.resends_at_once;
+  });
+  if (!lends || !rng.chance(all_borrow ? 600 : 100)) return;
+  knobs.queue_depth = std::max(knobs.queue_depth, rng.pick({std::uint16_t{5}, std::uint16_t{16}}));
+  knobs.floor_requests = rng.pick({1U, 1U, 2U});
+  knobs.max_io_size = std::max(knobs.max_io_size, 8192U);
+  knobs.spare_memory = rng.below(std::min<std::uint64_t>(knobs.queue_depth, 4)) * 4096;
+  if (!rng.chance(700)) return;
+  knobs.hot_spot = false;
+  knobs.storage.at_once = 0;
+  knobs.storage.delay_max = std::max<Duration>(knobs.storage.delay_max, 2ms);
+  for (DiskKnobs& disk : knobs.disks) disk.size = std::max<std::uint64_t>(disk.size, 200 * 512);
+  for (ClientKnobs& client : knobs.clients) {
+    client.concurrency = 16;
+    client.think_max = std::min<Duration>(client.think_max, 200us);
+  }
+}
+
 /// Only verbs have keys. Chance of its own, so that all else is as it is without.
 void draw_new_keys(Knobs& knobs, Rng rng, bool faults) {
   if (knobs.server_style != ServerStyle::own || knobs.network.stream) return;
@@ -429,6 +453,7 @@ Knobs draw_knobs(Rng& rng, bool long_run) {
   draw_records(knobs, Rng{Rng{rng}.next() + 7});
   draw_memory(knobs, Rng{Rng{rng}.next() + 8});
   draw_races(knobs, Rng{Rng{rng}.next() + 9}, faults);
+  draw_loans(knobs, Rng{Rng{rng}.next() + 10});
   return knobs;
 }
 

@@ -155,6 +155,9 @@ struct Knobs {
   unsigned max_sessions = 16;
   unsigned max_half_open = 64;
   unsigned memory_paths = 0;  ///< the server has memory for so many; 0 = for all
+  /// Large requests for which a path has memory of its own, and borrows for more; 0 = it has all.
+  unsigned floor_requests = 0;
+  std::uint64_t spare_memory = 0;  ///< bytes, beyond that of the paths
   Duration heartbeat_interval{};
   unsigned heartbeat_misses = 1;
   Duration connect_timeout{};
@@ -176,6 +179,8 @@ struct Knobs {
   Duration longest_storage() const;
   /// Of the data of all requests that a client may have under way, twice.
   Duration longest_transfer() const;
+  /// A path's own memory for data, if it borrows the rest.
+  std::uint64_t own_memory() const { return std::uint64_t{floor_requests} * max_io_size; }
   /// Until a silent peer counts as dead, at the latest.
   Duration heartbeat_limit() const;
 };

@@ -25,7 +25,9 @@ void LatencyWatch::check(std::optional<Instant> healthy_since, unsigned misses_m
   if (!healthy_since || knobs_.storage.hang > 0) return;
   const Duration interval = knobs_.heartbeat_interval + knobs_.heartbeat_interval / 20;
   const Duration silence = races ? Duration::zero() : kOthers * interval * (misses_max + 3);
-  const Duration longest = silence + knobs_.longest_storage() + opening + kSlack;
+  // Where memory is short, requests may have to be carried out one after the other.
+  const unsigned rounds = knobs_.floor_requests == 0 ? 1U : 2U * knobs_.queue_depth;
+  const Duration longest = silence + rounds * knobs_.longest_storage() + opening + kSlack;
   const Instant from =
       std::max({*healthy_since, world_.awake_since(self_), world_.awake_since(server_)});
   for (const auto& [permit, sent] : since_) {

@@ -61,6 +61,7 @@ ServerPathHost& ServerHost::add_path(PathId path, const rtrs::ServerPathOptions&
       .on_closing = [this, path](bool over) { environment_.on_path_closing(path, over); },
       .on_shrunk = [this, path](std::uint64_t held) { environment_.on_path_shrunk(path, held); },
       .on_silent = [this, path](bool silent) { environment_.on_path_silent(path, silent); },
+      .check_loans = environment_.check_loans,
       .on_gone = [this, path] { environment_.on_path_gone(path); }};
   rtrs::ServerMachine::Path& place = machine_.add(path, options, world_.now());
   set_timer();
@@ -129,6 +130,16 @@ rtrs::Admission::Admitted ServerHost::admit(PathId path, std::string_view name) 
   // Linux's server closes the path.
   if (environment_.knobs.server_style != ServerStyle::own) admitted.error = 0;
   return admitted;
+}
+
+std::uint64_t ServerHost::lent() const {
+  std::uint64_t sum = 0;
+  for (const auto& [id, host] : paths_) sum += machine_.find(id)->core.loan().lent();
+  return sum;
+}
+
+void ServerHost::check_loans() {
+  for (const auto& [id, host] : paths_) host->check_loan();
 }
 
 void ServerHost::let_others_go() {

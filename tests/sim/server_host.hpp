@@ -32,6 +32,7 @@ struct HostEnvironment {
   std::function<void(PathId, bool over)> on_path_closing;
   std::function<void(PathId, std::uint64_t held)> on_path_shrunk;
   std::function<void(PathId, bool silent)> on_path_silent;
+  std::function<void()> check_loans;
   std::function<void(PathId)> on_path_gone;  ///< answer with forget(), from a later event
   std::function<void()> on_idle;
   std::function<void()> on_gone;  ///< the host may be destroyed from a later event
@@ -77,6 +78,9 @@ class ServerHost final : public rtrs::ServerExecutor {
   void drain();
   void close(const char* why);
   void end_if_idle() { machine_.session().end_if_idle(); }
+  /// Bytes that are lent to its paths.
+  std::uint64_t lent() const;
+  void check_loans();
 
  private:
   rtrs::Admission::Admitted admit(PathId path, std::string_view name) override;

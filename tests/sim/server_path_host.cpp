@@ -51,6 +51,54 @@ void ServerPathHost::give_back(std::span<const rtrs::MutableBytes> unused, std::
   environment_.on_shrunk(held);
 }
 
+// ---- Memory that is lent ------------------------------------------------------------------------
+
+/// Data that are still there, or under way from there, are lost.
+void ServerPathHost::discard(std::span<const rtrs::MutableBytes> parts) {
+  for (const rtrs::MutableBytes part : parts) std::ranges::fill(part, std::byte{0xDD});
+}
+
+void ServerPathHost::await_memory() {
+  world_.note("server", environment_.serial, "waits for memory", path_.starves(0) ? 1U : 0U,
+              path_.starving_for());
+  scope_.after(world_.rng().delay(1ms, 2ms), [this] { go_on(); });
+}
+
+/// A path within its floor never waits when it has tried again.
+void ServerPathHost::go_on() {
+  if (!place_.open()) return;
+  path_.go_on(world_.now());
+  if (path_.starves(0) && watch_) watch_->heard();  // it does not look for its client there
+  const bool starves = place_.open() && path_.starves();
+  if (starves && path_.loan_in_use() + path_.starving_for() <= environment_.knobs.own_memory())
+    world_.violate(who() + " lets a request wait for which it has memory of its own");
+  environment_.check_loans();
+  for (std::uint16_t cid = 0; cid < links_.size(); ++cid) {
+    Link* const link = links_[cid].get();
+    if (place_.open() && link != nullptr && link->starves && !path_.starves(cid)) progress(*link);
+  }
+  if (!place_.open() || !path_.starves() || world_.broken()) return;
+  await_memory();
+}
+
+void ServerPathHost::check_loan() {
+  const rtrs::PathLoan& loan = path_.loan();
+  if (!place_.open() || !loan.limited() || path_.state() != rtrs::ServerPathState::connected)
+    return;
+  if (loan.used() > loan.floor() + loan.lent())
+    world_.violate(who() + " uses memory that is neither its own nor lent to it");
+  const std::uint64_t in_use = path_.loan_in_use();
+  const bool owes = loan.lent() > 0 && in_use < loan.floor() + loan.lent();
+  const bool busy = std::exchange(requests_, path_.requests()) != path_.requests();
+  const bool must = loan.account()->is_short() || (path_.unanswered() == 0 && !busy);
+  if (!owes || !must) return owes_since_.reset();
+  if (!owes_since_) owes_since_ = world_.now();
+  const Duration patience = 1s + 4 * environment_.knobs.heartbeat_interval;
+  const Instant since = std::max(*owes_since_, world_.awake_since(environment_.server));
+  if (world_.now() - since > patience)
+    world_.violate(who() + " keeps memory that it has borrowed and does not use");
+}
+
 std::optional<std::string_view> ServerPathHost::user() const {
   if (!path_.proofs().needed()) return std::nullopt;
   return path_.proofs().at(0).user().name;
@@ -120,10 +168,13 @@ bool ServerPathHost::progress(Link& link) {
   machine_.begin_reading(place_);
   const auto status = link.queue_pair->progress(*link.handler, heard);
   const bool open = machine_.end_reading(place_, status == SimQueuePair::Status::more);
+  environment_.check_loans();
+  link.starves = status == SimQueuePair::Status::starves;
   if (world_.broken() || !open) return true;
   if (heard > 0 && watch_) watch_->heard();
   switch (status) {
     case SimQueuePair::Status::drained:
+    case SimQueuePair::Status::starves:
       return true;
     case SimQueuePair::Status::more:
       schedule_progress(link);

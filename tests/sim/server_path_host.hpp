@@ -31,6 +31,7 @@ struct PathEnvironment {
   std::function<void(bool over)> on_closing;  ///< see rtrs::ServerPathExecutor::leaves()
   std::function<void(std::uint64_t held)> on_shrunk;
   std::function<void(bool silent)> on_silent;
+  std::function<void()> check_loans;
   std::function<void()> on_gone;  ///< the host may be destroyed from a later event
 };
 
@@ -49,6 +50,8 @@ class ServerPathHost final : public rtrs::ServerPathExecutor {
   void refuse() { refused_ = true; }
   /// Nobody looks whether its client lives any more.
   void stop_watching() { watch_.reset(); }
+  /// It gives back what is lent to it and not used, as soon as it must.
+  void check_loan();
 
  private:
   struct Link {
@@ -56,6 +59,7 @@ class ServerPathHost final : public rtrs::ServerPathExecutor {
     std::unique_ptr<SimQueuePair> queue_pair;
     rtrs::QueuePairHandler* handler = nullptr;
     bool progress_due = false;
+    bool starves = false;
     bool flush_due = false;
   };
 
@@ -72,12 +76,15 @@ class ServerPathHost final : public rtrs::ServerPathExecutor {
   void delay_answer(rtrs::ServerRequest& request, int error) override {
     session_.answer(request, error);
   }
+  void discard(std::span<const rtrs::MutableBytes> parts) override;
+  void await_memory() override;
   void gone() override { environment_.on_gone(); }
 
   void report(rtrs::ServerEvent::Kind kind, rtrs::PathEnd end = {}) const;
   void schedule_progress(Link& link);
   bool progress(Link& link);
   void schedule_flush(Link& link);
+  void go_on();
   bool silenced() const;
   void check_complaint(const rtrs::PathEnd& end);
   bool has_impostors() const;
@@ -97,7 +104,9 @@ class ServerPathHost final : public rtrs::ServerPathExecutor {
   std::vector<std::byte> chunks_;
   std::vector<std::unique_ptr<Link>> links_;
   std::optional<HeartbeatWatch> watch_;
-  bool refused_ = false;  ///< a complaint is in order
+  bool refused_ = false;               ///< a complaint is in order
+  std::optional<Instant> owes_since_;  ///< what is lent and not used
+  std::uint64_t requests_ = 0;         ///< when that was looked at last
 };
 
 }  // namespace sim

@@ -41,6 +41,28 @@ rnbd::BlockServerLimits block_server_limits(const Knobs& knobs, std::uint16_t qu
           own ? rnbd::DeviceIds::never_twice : rnbd::DeviceIds::lowest_free, knobs.open_timeout};
 }
 
+/// Of a path that borrows; 0: none does.
+std::uint64_t floor_of(const Knobs& knobs, const rtrs::ServerSessionOptions& options) {
+  const std::uint64_t messages = std::uint64_t{options.queue_depth} * kMaxHeaderSize;
+  return knobs.floor_requests == 0 ? 0 : messages + knobs.own_memory();
+}
+
+/// Without memory_paths, for all that may be there, with generations that are about to go.
+std::uint64_t memory_limit(const Knobs& knobs, const rtrs::ServerSessionOptions& options) {
+  const std::uint64_t floor = floor_of(knobs, options);
+  const std::uint64_t all = options.chunk_memory();
+  if (floor == 0) {
+    return all * (knobs.memory_paths > 0 ? knobs.memory_paths : knobs.max_sessions * 3);
+  }
+  std::uint64_t sum = knobs.memory_paths * floor;
+  if (knobs.memory_paths == 0) {
+    for (const ClientKnobs& client : knobs.clients)
+      sum += client.exactly_once && !client.resends_at_once ? (client.paths + 1) * floor
+                                                            : 2 * client.paths * all;
+  }
+  return (sum + knobs.spare_memory) * 8 / 7;  // an eighth is not lent
+}
+
 void refuse(Wire& wire, int error) {
   const rtrs::wire::ConnectResponse record = rtrs::wire::encode_reject(error);
   const auto bytes = rtrs::wire::bytes_of(record);
@@ -97,14 +119,15 @@ ServerProcess::ServerProcess(World& world, const Knobs& knobs, std::uint16_t que
       clone_{face.foreign && knobs.clone},
       keys_{make_keys(world, face.foreign && !knobs.clone)},
       session_options_{make_session_options(knobs, queue_depth, face)},
-      admission_{
-          {.max_sessions = knobs.max_sessions,
-           .max_connections_per_path = 128,
-           .max_half_open = knobs.max_half_open,
-           .path_memory = session_options_.chunk_memory(),
-           .memory_limit = session_options_.chunk_memory() *
-                           (knobs.memory_paths > 0 ? knobs.memory_paths : knobs.max_sessions * 3),
-           .features = session_options_.features}},
+      account_{memory_limit(knobs, session_options_)},
+      admission_{{.max_sessions = knobs.max_sessions,
+                  .max_connections_per_path = 128,
+                  .max_half_open = knobs.max_half_open,
+                  .path_memory = session_options_.chunk_memory(),
+                  .path_floor = floor_of(knobs, session_options_),
+                  .memory_limit = account_.limit(),
+                  .features = session_options_.features,
+                  .account = &account_}},
       storage_{world, knobs.storage, disks, checker, face.node},
       catalogue_{catalogue_options(std::move(reservations))},
       services_{make_services(knobs)},
@@ -228,6 +251,28 @@ void ServerProcess::check_counts() {
   compare(" bytes", admission_.memory(), ledger_.memory());
 }
 
+/// Nothing is lent beyond the limit, and what is lent comes back.
+void ServerProcess::check_loans() {
+  std::uint64_t sum = 0;
+  for (const auto& [id, host] : hosts_) {
+    sum += host->lent();
+    host->check_loans();
+  }
+  if (sum > std::exchange(lent_, sum) && ledger_.memory() + sum > account_.limit())
+    world_.violate("memory is lent beyond the limit: " + std::to_string(sum) + " bytes, beside " +
+                   std::to_string(ledger_.memory()) + " of " + std::to_string(account_.limit()));
+  if (sum != account_.lent())
+    world_.violate("the account says that " + std::to_string(account_.lent()) +
+                   " bytes are lent, and paths have " + std::to_string(sum));
+}
+
+/// Without generations, all of it: storage may wait for what lies unread.
+std::uint64_t ServerProcess::memory_of_path(const rtrs::ServerSessionOptions& session) const {
+  const std::uint64_t floor = floor_of(knobs_, session);
+  const std::uint64_t all = session.chunk_memory();
+  return floor == 0 || !session.exactly_once() ? all : std::min(floor, all);
+}
+
 /// No client is refused for the sake of further paths. While storage hangs, closing one would be of
 /// no use.
 void ServerProcess::check_starved(const rtrs::wire::ConnectParameters& parameters, bool proves,
@@ -253,7 +298,7 @@ void ServerProcess::judge(std::shared_ptr<Wire> wire,
       knobs_.proofs && (parameters.extension.features & rtrs::wire::kFeatureAuthentication) != 0;
   const auto considered =
       admission_.consider(parameters, proves ? std::nullopt : std::optional<std::string_view>{""},
-                          from, wire->path() % kListeners);
+                          from, wire->path() % kListeners, knobs_.network.stream);
   if (considered.new_path) door_.enter(considered.path, from);
   turn_away_soon(considered.makes_room);
   check_counts();
@@ -276,6 +321,7 @@ void ServerProcess::judge(std::shared_ptr<Wire> wire,
                          ? create_host(considered.session, parameters, wire->session(), client)
                          : *hosts_.at(considered.session);
   const unsigned listener = wire->path() % kListeners;
+  const bool borrows = considered.memory < session_options_.chunk_memory();
   const rtrs::ServerPathOptions options{.cid_count = parameters.cid_count,
                                         .uuid = parameters.path_uuid,
                                         .new_keys = knobs_.new_keys,
@@ -283,7 +329,9 @@ void ServerProcess::judge(std::shared_ptr<Wire> wire,
                                         .entrance = listener,
                                         .heartbeat_interval = knobs_.heartbeat_interval,
                                         .heartbeat_misses = knobs_.heartbeat_misses,
-                                        .keys = proves ? keys_ : nullptr};
+                                        .keys = proves ? keys_ : nullptr,
+                                        .account = borrows ? &account_ : nullptr,
+                                        .floor = considered.memory};
   host.add(considered, parameters, options, std::move(wire));
 }
 
@@ -325,6 +373,7 @@ ServerHost& ServerProcess::create_host(SessionId id,
           },
       .on_path_silent = [this, id](PathId path,
                                    bool silent) { admission_.set_silent(id, path, silent); },
+      .check_loans = [this] { check_loans(); },
       .on_path_gone = [this, id](PathId path) { forget_path_soon(id, path); },
       .on_idle = [this, id] { admission_.set_idle(id); },
       .on_gone = [this, id] { forget_soon(id); }};
@@ -336,7 +385,7 @@ rtrs::Admission::Admitted ServerProcess::admit(SessionId id, PathId path, std::s
                                                std::optional<std::string_view> user) {
   const auto admitted = admission_.admit(id, path, name, user);
   if (admitted.why_not == nullptr) {
-    ledger_.admit(id, path, session_options_.chunk_memory());
+    ledger_.admit(id, path, memory_of_path(hosts_.at(id)->options()));
     if (admitted.replaces != 0) ledger_.spare(admitted.replaces);
     door_.leave(path);
   }

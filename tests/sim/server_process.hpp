@@ -55,6 +55,8 @@ class ServerProcess {
   void judge(std::shared_ptr<Wire> wire, const rtrs::wire::ConnectParameters& parameters,
              NodeId client, const std::string& from);
   void check_counts();
+  void check_loans();
+  std::uint64_t memory_of_path(const rtrs::ServerSessionOptions& session) const;
   void check_starved(const rtrs::wire::ConnectParameters& parameters, bool proves,
                      bool inaccessible);
   ServerHost& create_host(SessionId id, const rtrs::wire::ConnectParameters& parameters,
@@ -84,6 +86,8 @@ class ServerProcess {
   bool calm_ = false;
   rtrs::ServerSessionOptions session_options_;
   std::array<rtrs::wire::PathAccess, kListeners> access_{};
+  rtrs::MemoryAccount account_;
+  std::uint64_t lent_ = 0;  ///< when it was looked at last
   rtrs::Admission admission_;
   AdmissionLedger ledger_;
   DoorLedger door_;

@@ -230,6 +230,15 @@ void SimQueuePair::place(Packet& packet, std::size_t upto) {
   packet.landed = static_cast<std::uint32_t>(upto);
 }
 
+/// Streams: what the handler has no room for stays where it is.
+bool SimQueuePair::has_room(const Packet& packet, rtrs::QueuePairHandler& handler) const {
+  const bool begins = packet.kind == Packet::Kind::write && packet.landed == 0;
+  const auto window = windows_.find(packet.to.key);
+  if (!begins || packet.payload.empty() || window == windows_.end()) return true;
+  return handler.has_room(packet.to.address - window->second.address,
+                          static_cast<std::uint32_t>(packet.payload.size()));
+}
+
 /// Streams: a large payload may come in two parts. False: the rest comes later.
 bool SimQueuePair::land(Packet& packet) {
   if (packet.kind == Packet::Kind::write && packet.landed == 0 &&
@@ -246,6 +255,10 @@ SimQueuePair::Status SimQueuePair::progress(rtrs::QueuePairHandler& handler, uns
   auto budget = static_cast<unsigned>(world_.rng().between(1, 8));
   while (!inbox_.empty() && !world_.broken()) {
     if (budget-- == 0) return Status::more;
+    if (wire_->knobs().stream && !has_room(inbox_.front(), handler)) {
+      ended_ = over_;  // nobody reads the answers
+      return ended_ ? Status::ended : Status::starves;
+    }
     if (wire_->knobs().stream && !land(inbox_.front())) return Status::more;
     if (world_.broken()) return Status::ended;
     if (refused_) ended_ = true;

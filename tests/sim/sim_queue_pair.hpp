@@ -42,7 +42,7 @@ class KeySource {
 /// arriving message. A mistake of the peer's core is a broken rule, not a broken connection.
 class SimQueuePair final : public rtrs::QueuePair {
  public:
-  enum class Status { drained, more, ended };
+  enum class Status { drained, more, starves, ended };
 
   struct Options {
     NodeId node = 0;
@@ -145,6 +145,7 @@ class SimQueuePair final : public rtrs::QueuePair {
   static void add_newer_flag(std::vector<std::byte>& trailer);
   void accept_waiting();
   bool reject_stale(const Packet& packet);
+  bool has_room(const Packet& packet, rtrs::QueuePairHandler& handler) const;
   bool land(Packet& packet);
   void place(Packet& packet, std::size_t upto);
   bool find_target(const Packet& packet, Window& target);

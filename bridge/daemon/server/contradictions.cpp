@@ -86,15 +86,19 @@ std::string contradiction_in(const Settings& settings) {
            std::to_string(settings.max_io_size) +
            " do not fit together into the protocol; halve one of them";
   }
-  const std::uint64_t needed = std::uint64_t{settings.queue_depth} * chunk;
-  const std::uint64_t most = needed * settings.max_sessions;
+  const std::uint64_t all = std::uint64_t{settings.queue_depth} * chunk;
+  const bool locks = std::ranges::any_of(settings.listen, [](const rtrs::ListenAddress& address) {
+    return address.transport == rtrs::TransportKind::rdma;
+  });
+  const std::uint64_t needed =
+      locks ? all : rtrs::floor_of_path(settings.queue_depth, settings.max_io_size);
+  const std::uint64_t most = all * settings.max_sessions;
   const std::uint64_t limit = settings.memory_limit != 0
                                   ? settings.memory_limit
                                   : std::min(most, rtrs::memory_of_machine() / 2);
   if (needed > limit) {
-    return "one path needs " + std::to_string(needed) + " bytes (queue-depth x (max-io-size + " +
-           std::to_string(kChunkOverhead) + ")), but the memory limit is " + std::to_string(limit) +
-           "; raise memory-limit, or lower queue-depth or max-io-size";
+    return "one path needs " + std::to_string(needed) + " bytes, but the memory limit is " +
+           std::to_string(limit) + "; raise memory-limit, or lower queue-depth or max-io-size";
   }
   if (settings.memory_limit_per_user != 0 && needed > settings.memory_limit_per_user) {
     return "one path needs " + std::to_string(needed) + " bytes, but a user may have " +

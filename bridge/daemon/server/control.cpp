@@ -126,6 +126,8 @@ Json status(rtrs::Server& server, const ExportCatalogue& catalogue, const MeterB
   Json answer{{"server_id", rtrs::server_id_text(server.id())},
               {"version", RNBDKIT_VERSION},
               {"memory", server.memory()},
+              {"memory_lent", server.memory_lent()},
+              {"memory_waits", server.memory_waits()},
               {"limits", status_of_limits(metrics.limits())}};
   answer["listeners"] = status_of_listeners(listeners);
   const std::string trouble = catalogue.files().trouble();

@@ -275,6 +275,12 @@ std::string ServerMetrics::page() const {
   add_paths(page, sessions);
   page.family("chunk_memory_bytes", MetricType::gauge, "Request memory that the paths take.");
   page.sample({}, server_.memory());
+  page.family("chunk_memory_lent_bytes", MetricType::gauge,
+              "Request memory of these that busy paths have borrowed.");
+  page.sample({}, server_.memory_lent());
+  page.family("chunk_memory_waits_total", MetricType::counter,
+              "Times that requests of a path began to wait for memory.");
+  page.sample({}, server_.memory_waits());
   page.family("chunk_memory_limit_bytes", MetricType::gauge, "Request memory that they may take.");
   page.sample({}, server_.memory_limit());
   add_refusals(page, meters_.refusals());

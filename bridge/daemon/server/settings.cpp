@@ -114,8 +114,9 @@ constexpr SettingRule kRules[] = {
      [](Settings& s, Value v) { return set_size(s.max_io_size, v, 4096, 128U << 20); }},
     {"memory-limit", "SIZE", "4G",
      "Request memory of all sessions together (default: one path for each of max-sessions, but at "
-     "most half of the machine's memory). Each path of a session takes queue depth x (max I/O size "
-     "+ 4096).",
+     "most half of the machine's memory). Over RDMA a path of a session takes queue depth x (max "
+     "I/O size + 4096); over TCP it has queue depth x 4096 and 16 x max I/O size, and borrows more "
+     "while it is busy.",
      [](Settings& s, Value v) { return set_size(s.memory_limit, v, 8192, kUnlimited); }},
     {"max-sessions", "N", "256", "Client sessions at a time (default 256).",
      [](Settings& s, Value v) { return set_number(s.max_sessions, v, 1, 65535); }},
@@ -123,7 +124,8 @@ constexpr SettingRule kRules[] = {
      "Client sessions of one user who has proven a name (default: max-sessions).",
      [](Settings& s, Value v) { return set_number(s.max_sessions_per_user, v, 1, 65535); }},
     {"memory-limit-per-user", "SIZE", "512M",
-     "Request memory of all sessions of one such user (default: the memory limit).",
+     "Request memory of all sessions of one such user, without what they borrow (default: the "
+     "memory limit).",
      [](Settings& s, Value v) { return set_size(s.memory_limit_per_user, v, 8192, kUnlimited); }},
     {"max-connections", "N", "1024", "Connections at a time (default 1024).",
      [](Settings& s, Value v) { return set_number(s.max_connections, v, 1, 1000000); }},

@@ -81,6 +81,8 @@ class ServerPathExecutor {
   virtual bool provide_chunks() = 0;
   virtual void give_back(std::span<const MutableBytes> unused, std::uint64_t held) = 0;
   virtual void delay_answer(ServerRequest& request, int error) = 0;
+  virtual void discard(std::span<const MutableBytes> parts) = 0;
+  virtual void await_memory() = 0;
   /// Nothing executes in the path's chunks any more. Call forget() from a later event.
   virtual void gone() = 0;
 
@@ -150,6 +152,8 @@ class ServerMachine final : public ServerSessionOwner {
     void on_unused(std::span<const MutableBytes> unused, std::uint64_t held) override {
       executor->give_back(unused, held);
     }
+    void on_spare(std::span<const MutableBytes> parts) override { executor->discard(parts); }
+    void on_starved() override { executor->await_memory(); }
     void on_gone() override { executor->gone(); }
     void delay_answer(ServerRequest& request, int error) override {
       executor->delay_answer(request, error);

@@ -36,6 +36,7 @@ ServerPath::ServerPath(ServerSession& session, ServerPathOwner& owner, ServerPat
       connections_(options.cid_count),
       proofs_{options.cid_count, options.keys},
       chunks_{session.options().chunk_size()},
+      loan_{options.account, options.floor, session.options().queue_depth},
       heartbeat_{options.heartbeat_interval, options.heartbeat_misses,
                  Heartbeat::Asks::in_silence} {
   for (std::uint16_t cid = 0; cid < options.cid_count; ++cid) {
@@ -47,6 +48,7 @@ ServerPath::ServerPath(ServerSession& session, ServerPathOwner& owner, ServerPat
 
 ServerPath::~ServerPath() {
   RTRS_ENSURE(executing_ == 0);
+  stop_starving();
   session_.leave(*this);
 }
 
@@ -93,7 +95,9 @@ QueuePairHandler& ServerPath::add(std::uint16_t cid, QueuePair& queue_pair,
 }
 
 Heartbeat::Verdict ServerPath::on_tick(Instant now) {
-  if (std::exchange(heard_, false)) heartbeat_.on_traffic();
+  if (loan_.limited() && state_ == ServerPathState::connected) give_back_when_idle(now);
+  // A client is not silent for what this end does not read.
+  if (std::exchange(heard_, false) || starves(0)) heartbeat_.on_traffic();
   const auto verdict = heartbeat_.on_tick(now);
   if (verdict == Heartbeat::Verdict::send) {
     connections_[0].queue_pair->write_with_immediate({}, {}, {}, wire::kHeartbeat);
@@ -125,6 +129,7 @@ void ServerPath::send_recall(std::uint32_t count) {
 void ServerPath::close() {
   if (state_ == ServerPathState::closed) return;
   state_ = ServerPathState::closed;
+  stop_starving();
   for (Connection& connection : connections_) {
     connection.end_detour();
     connection.queue_pair = nullptr;
@@ -135,7 +140,7 @@ void ServerPath::close() {
       stop_waiting(session_.slots_[request.buffer_id], request);
     } else if (request.state == ServerRequest::State::pending) {
       session_.forget_pending(request);
-    } else {
+    } else if (request.state != ServerRequest::State::starved) {
       continue;
     }
     free(request);
@@ -151,7 +156,10 @@ void ServerPath::fence(const char* why, bool fault) {
 /// The driver has closed it: only executing requests write to the chunks any more.
 void ServerPath::release() {
   released_ = true;
-  if (executing_ != 0) owner_.on_unused(chunks_.unused(requests_), PathChunks::held(requests_));
+  if (executing_ != 0) {
+    owner_.on_unused(chunks_.unused(requests_), PathChunks::held(requests_));
+    loan_.end();
+  }
   check_gone();
 }
 
@@ -290,6 +298,7 @@ Complaint ServerPath::serve(const std::string& name) {
         options.queue_depth + (connection.cid == 0 ? kServerControlReceives : 1U), 0);
   }
   requests_.resize(options.queue_depth);
+  if (loan_.limited()) arriving_.resize(options.queue_depth);
   messages_.resize(options.queue_depth * wire::kMaxUserMessage);
   session_.up();
   state_ = ServerPathState::connected;

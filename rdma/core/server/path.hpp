@@ -13,6 +13,7 @@
 
 #include "rdma/core/heartbeat.hpp"
 #include "rdma/core/server/path_chunks.hpp"
+#include "rdma/core/server/path_loan.hpp"
 #include "rdma/core/server/path_notices.hpp"
 #include "rdma/core/server/path_proofs.hpp"
 #include "rdma/core/server/session.hpp"
@@ -48,6 +49,12 @@ class ServerPathOwner {
   /// The driver has closed the path, but requests still execute in `held` bytes of its chunks.
   /// Storage that hangs may take for ever, so the memory of the `unused` parts may be given back.
   virtual void on_unused(std::span<const MutableBytes> unused, std::uint64_t held) = 0;
+  /// These parts of the memory hold nothing any more, and may be given back for now. Of a path with
+  /// an account only, as is the next one.
+  virtual void on_spare(std::span<const MutableBytes> /*parts*/) {}
+  /// Requests have begun to wait for memory: call ServerPath::go_on() every millisecond or so while
+  /// ServerPath::starves().
+  virtual void on_starved() {}
   /// The path is closed and nothing executes in its chunks: driver and memory may go, from a later
   /// event.
   virtual void on_gone() = 0;
@@ -72,6 +79,9 @@ struct ServerPathOptions {
   unsigned heartbeat_misses = 4;
   /// The keys for the proof of each connection; null: no proof is needed.
   std::shared_ptr<auth::ServerKeys> keys = nullptr;
+  /// The lender of memory that requests use beyond `floor`. Null: the path has all of its memory.
+  MemoryAccount* account = nullptr;
+  std::uint64_t floor = 0;  ///< bytes
 };
 
 /// Belongs to its session from construction to destruction, which must wait for
@@ -115,6 +125,18 @@ class ServerPath {
 
   void start_heartbeat(Instant now) { heartbeat_.start(now); }
   Heartbeat::Verdict on_tick(Instant now);
+  /// Requests wait for memory.
+  bool starves() const { return !starving_.empty(); }
+  /// The next write of the connection waits for memory: it must not be read.
+  bool starves(std::uint16_t cid) const { return connections_[cid].room == Room::awaited; }
+  /// Lets go on what has waited for memory that is there now. The driver then reads the connections
+  /// that do not starve any more.
+  void go_on(Instant now);
+  const PathLoan& loan() const { return loan_; }
+  /// Bytes in chunks with a request, or with data that are not sent yet, without messages.
+  std::uint64_t loan_in_use() const;
+  /// Likewise: bytes that the first one of those that wait needs.
+  std::uint64_t starving_for() const;
   /// Nothing has come over the path in the last whole interval.
   bool silent() const { return heartbeat_.missed() > 1; }
 
@@ -138,6 +160,9 @@ class ServerPath {
     bool under_way = false;
   };
 
+  /// Memory for the next write on a connection.
+  enum class Room : std::uint8_t { unknown, awaited, granted };
+
   class Connection final : public QueuePairHandler {
    public:
     ServerPath* path = nullptr;
@@ -145,7 +170,10 @@ class ServerPath {
     std::uint16_t cid = 0;
     Detour next;
     Ticket last_answer = 0;
+    Room room = Room::unknown;
+    Ticket last_sign = 0;  ///< of life, while it starves
 
+    bool has_room(std::uint64_t address, std::uint32_t length) override;
     [[nodiscard]] Complaint on_write_with_immediate(std::uint32_t immediate,
                                                     std::uint32_t bytes) override;
     MutableBytes detour(std::uint64_t address, std::uint32_t length,
@@ -186,6 +214,28 @@ class ServerPath {
   void expect_next(const ServerRequest& request, MutableBytes memory);
   void let_go(ConstBytes memory);
 
+  // Memory that is lent: path_memory.cpp
+  /// Bytes of the chunks that a connection or a read is about to use.
+  struct Use {
+    std::uint64_t address = 0;
+    std::uint64_t length = 0;
+    Connection* connection = nullptr;
+    ServerRequest* request = nullptr;
+  };
+  template <class Visit>
+  void for_each_chunk(const Use& use, Visit visit) const;
+  std::uint64_t lacks(const Use& use) const;
+  bool have_room(const Use& use);
+  bool claim(const Use& use);
+  void expect_in(const Use& use);
+  bool has_room_to_answer(ServerRequest& request);
+  bool is_idle(std::uint32_t chunk) const;
+  void reclaim(std::uint64_t bytes, const Use& except);
+  void give_back_loan();
+  void give_back_when_idle(Instant now);
+  void show_life(Instant now);
+  void stop_starving();
+
   // For the session
   void fence(const char* why, bool fault);
   void release();
@@ -206,6 +256,13 @@ class ServerPath {
   Regions* regions_ = nullptr;
   bool told_of_memory_ = false;  ///< the handler knows of the path
   PathChunks chunks_;
+  PathLoan loan_;
+  std::vector<Use> starving_;   ///< oldest first
+  std::vector<bool> arriving_;  ///< by chunk: something lands there, or has, for the next request
+  Instant next_sign_{};         ///< of life, on connections that starve
+  std::optional<Instant> idle_since_;
+  std::uint64_t begun_before_ = 0;       ///< requests, at the last tick
+  bool has_spare_ = false;               ///< requests have come since all memory was given back
   std::vector<ServerRequest> requests_;  ///< one per chunk, once connected
   std::vector<std::byte> messages_;  ///< copies of the user messages, wire::kMaxUserMessage each
   unsigned unanswered_ = 0;

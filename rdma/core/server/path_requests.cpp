@@ -30,6 +30,7 @@ Complaint ServerPath::on_request(Connection& connection, std::uint32_t immediate
   ServerRequest& request = requests_[where.buffer_id];
   if (request.state != State::free) return "a request for a chunk whose request still executes";
   request.state = State::arrived;
+  if (loan_.limited()) arriving_[where.buffer_id] = false;
   if (!options_.new_keys) return begin(connection.cid, immediate);
   revoking_[where.buffer_id] = immediate;
   connection.queue_pair->revoke(where.buffer_id);
@@ -116,12 +117,16 @@ Complaint ServerPath::begin(std::uint16_t cid, std::uint32_t immediate) {
   request.answer_to = {header->descriptor.address, header->descriptor.key};
   request.need_invalidate = header->need_invalidate && header->has_descriptor;
   ++unanswered_;
+  if (request.is_read && !has_room_to_answer(request)) return nullptr;
   session_.take(request, trailer);
   return nullptr;
 }
 
 void ServerPath::end(ServerRequest& request, int error) {
-  if (state_ == ServerPathState::connected) reply(request, error);
+  if (state_ == ServerPathState::connected) {
+    reply(request, error);
+    request.answer = connections_[request.cid].last_answer;
+  }
   free(request);
 }
 
@@ -129,6 +134,7 @@ void ServerPath::free(ServerRequest& request) {
   RTRS_ENSURE(unanswered_ > 0 && request.state != State::free);
   request.state = State::free;
   --unanswered_;
+  if (loan_.is_wanted()) give_back_loan();
 }
 
 void ServerPath::reply(const ServerRequest& request, int error) {

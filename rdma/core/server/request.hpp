@@ -46,6 +46,7 @@ struct ServerRequest {
   enum class State : std::uint8_t {
     free,       ///< the chunk is the client's
     arrived,    ///< its immediate is here.
+    starved,    ///< a read that waits for memory
     pending,    ///< read, and waits until the session's other paths have been read, too
     executing,  ///< the handler has it, or its answer is delayed.
     attached,   ///< waits for the end of the same request, which came on another path.
@@ -59,6 +60,7 @@ struct ServerRequest {
   ServerRequest* next = nullptr;  ///< attached, following: the next that waits for the same
   std::uint64_t batch = 0;        ///< judged together with the others of this number
   RemoteMemory answer_to;
+  std::uint64_t answer = 0;  ///< the Ticket of the newest answer from its chunk
   bool need_invalidate = false;
 };
 

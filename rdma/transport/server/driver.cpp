@@ -25,6 +25,8 @@ namespace {
 namespace asio = boost::asio;
 /// The time that sessions get to close when they were told to.
 constexpr auto kClosePause = std::chrono::milliseconds{100};
+/// The least time between two lines about requests that wait for memory.
+constexpr auto kMemoryLine = std::chrono::minutes{1};
 
 std::mt19937_64 seeded() {
   std::random_device device;
@@ -61,7 +63,8 @@ ServerDriver::ServerDriver(ServerOptions options, ServerHandler& handler)
       random_{seeded()},
       id_{options_.id != 0 ? options_.id : random_() | 1},
       refusals_{options_.log},
-      admission_{admission_limits(options_)} {
+      account_{options_.memory_limit},
+      admission_{admission_limits(options_, &account_)} {
   for (unsigned i = 0; i < options_.reactors; ++i) {
     reactors_.push_back(std::make_unique<Reactor>(i));
   }
@@ -190,8 +193,9 @@ void ServerDriver::let_in(std::unique_ptr<Incoming>& incoming, unsigned entrance
                               std::to_string(connections_.load()) + " others (" +
                               options_.words->max_connections + ")");
   }
-  const auto decision =
-      admission_.consider(*parameters, user, host_in_networks(incoming->peer), entrance);
+  const bool can_borrow = !incoming->may_be_linux;  // RDMA locks all memory of a path
+  const auto decision = admission_.consider(*parameters, user, host_in_networks(incoming->peer),
+                                            entrance, can_borrow);
   turn_away(decision.makes_room);
   if (decision.error != 0) return refuse(decision.error, decision.why);
   // A shared pointer only because the event loop wants its handlers to be copied.
@@ -199,8 +203,12 @@ void ServerDriver::let_in(std::unique_ptr<Incoming>& incoming, unsigned entrance
   try {
     auto host = decision.new_session ? create_session(decision.session, *parameters, *incoming)
                                      : sessions_.at(decision.session);
-    const Arrival arrival{decision.path, decision.new_path, parameters->cid,
-                          path_options(*parameters, *incoming, entrance, proves)};
+    Arrival arrival{decision.path, decision.new_path, parameters->cid,
+                    path_options(*parameters, *incoming, entrance, proves)};
+    if (decision.memory < admission_limits(options_).path_memory) {
+      arrival.options.account = &account_;
+      arrival.options.floor = decision.memory;
+    }
     shared = std::make_shared<std::unique_ptr<Incoming>>(std::move(incoming));
     asio::post(host->reactor().io(),
                [host, shared, arrival] { host->add(arrival, std::move(*shared)); });
@@ -306,6 +314,19 @@ void ServerDriver::on_path_shrunk(Place path, std::uint64_t held) {
 void ServerDriver::on_path_silent(Place path, bool silent) {
   const std::lock_guard lock{mutex_};
   admission_.set_silent(path.session, path.path, silent);
+}
+
+void ServerDriver::on_starved() {
+  ++memory_waits_;
+  Instant told = told_of_memory_;
+  const Instant now = rtrs::now();
+  if (told != Instant::min() && now - told < kMemoryLine) return;
+  if (!told_of_memory_.compare_exchange_strong(told, now)) return;
+  tell_if_possible([&] {
+    log(LogLevel::warning, "requests wait for memory: those under way use what is left of " +
+                               std::to_string(options_.memory_limit) + " bytes (" +
+                               options_.words->memory_limit + "); raise that if it happens often");
+  });
 }
 
 void ServerDriver::on_idle(SessionId session) {

@@ -45,6 +45,8 @@ class ServerDriver final : public Server, public SessionEnvironment, public Acce
                    const std::string& why) override;
   std::uint64_t memory() const override;
   std::uint64_t memory_limit() const override { return options_.memory_limit; }
+  std::uint64_t memory_lent() const override { return account_.lent(); }
+  std::uint64_t memory_waits() const override { return memory_waits_; }
   unsigned connections() const override { return connections_; }
   Repeats past_repeats() const override;
   bool stop(Duration drain) override;
@@ -87,6 +89,7 @@ class ServerDriver final : public Server, public SessionEnvironment, public Acce
   void on_path_closing(Place path, bool over) override;
   void on_path_shrunk(Place path, std::uint64_t held) override;
   void on_path_silent(Place path, bool silent) override;
+  void on_starved() override;
   void on_path_gone(Place path, Reactor& reactor) override;
   void on_idle(SessionId session) override;
   void on_session_gone(SessionId session, Reactor& reactor) override;
@@ -131,6 +134,9 @@ class ServerDriver final : public Server, public SessionEnvironment, public Acce
   std::vector<LateEntrance> late_;                       ///< changes on reactor 0, under mutex_
   std::size_t next_reactor_ = 0;
   std::atomic<unsigned> connections_{0};
+  MemoryAccount account_;
+  std::atomic<std::uint64_t> memory_waits_{0};
+  std::atomic<Instant> told_of_memory_{Instant::min()};
 
   mutable std::mutex mutex_;  ///< guards the following members:
   std::condition_variable session_gone_;

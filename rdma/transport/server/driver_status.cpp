@@ -87,10 +87,7 @@ void ServerDriver::end_path(const std::string& peer, const std::string& why) {
   }
 }
 
-std::uint64_t ServerDriver::memory() const {
-  const std::lock_guard lock{mutex_};
-  return admission_.memory();
-}
+std::uint64_t ServerDriver::memory() const { return account_.floors() + account_.lent(); }
 
 Repeats ServerDriver::past_repeats() const {
   const std::lock_guard lock{mutex_};

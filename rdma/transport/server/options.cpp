@@ -23,6 +23,13 @@ constexpr unsigned kFewestHandshakes = 64, kMostHandshakes = 1024;
 
 }  // namespace
 
+/// Messages of all requests, and data of some large ones.
+std::uint64_t floor_of_path(std::uint32_t queue_depth, std::uint32_t max_io_size) {
+  constexpr std::uint64_t kLarge = 16;
+  const std::uint64_t all = std::uint64_t{queue_depth} * (max_io_size + kMaxHeaderSize);
+  return std::min(all, std::uint64_t{queue_depth} * kMaxHeaderSize + kLarge * max_io_size);
+}
+
 std::uint64_t memory_of_machine() {
   const auto pages = static_cast<std::uint64_t>(std::max(0L, ::sysconf(_SC_PHYS_PAGES)));
   const auto page = static_cast<std::uint64_t>(std::max(0L, ::sysconf(_SC_PAGESIZE)));
@@ -76,17 +83,19 @@ AcceptorOptions acceptor_options(const ServerOptions& options) {
   return acceptor;
 }
 
-AdmissionLimits admission_limits(const ServerOptions& options) {
+AdmissionLimits admission_limits(const ServerOptions& options, MemoryAccount* account) {
   return {.max_sessions = options.max_sessions,
           .max_sessions_per_user = options.max_sessions_per_user,
           .max_paths_per_session = options.max_paths_per_session,
           .max_connections_per_path = options.max_connections_per_path,
           .max_half_open = options.max_handshakes,
           .path_memory = session_options(options).chunk_memory(),
+          .path_floor = floor_of_path(options.queue_depth, options.max_io_size),
           .memory_limit = options.memory_limit,
           .memory_limit_per_user = options.memory_limit_per_user,
           .features = options.features,
-          .words = options.words};
+          .words = options.words,
+          .account = account};
 }
 
 tl::expected<void, Failure> check(const ServerOptions& options) {
@@ -106,8 +115,13 @@ tl::expected<void, Failure> check(const ServerOptions& options) {
                    std::to_string(options.max_io_size) +
                    " is more than the protocol can address (256 MiB): lower one of them");
   }
-  if (admission_limits(options).path_memory > options.memory_limit) {
-    return invalid("one path needs " + std::to_string(admission_limits(options).path_memory) +
+  const bool locks = std::ranges::any_of(options.listen, [](const ListenAddress& address) {
+    return address.transport == TransportKind::rdma;
+  });
+  const AdmissionLimits limits = admission_limits(options);
+  const std::uint64_t needed = locks ? limits.path_memory : limits.path_floor;
+  if (needed > options.memory_limit) {
+    return invalid("one path needs " + std::to_string(needed) +
                    " bytes of chunks, more than the memory limit of " +
                    std::to_string(options.memory_limit) +
                    ": raise the limit, or lower queue depth or max io size");

@@ -20,7 +20,7 @@ tl::expected<void, Failure> check(const ServerOptions& options);
 
 ServerSessionOptions session_options(const ServerOptions& options);
 AcceptorOptions acceptor_options(const ServerOptions& options);
-AdmissionLimits admission_limits(const ServerOptions& options);
+AdmissionLimits admission_limits(const ServerOptions& options, MemoryAccount* account = nullptr);
 
 /// Names a life of the machine: when it changes, the contents of the page cache are lost.
 ///

@@ -24,6 +24,10 @@ namespace asio = boost::asio;
 /// Far longer than a client needs to end a memory registration, far shorter than anybody minds.
 constexpr auto kErrorDelay = std::chrono::milliseconds{10};
 
+/// Memory may be there again: soon enough for storage that is fast, and seldom enough to cost
+/// little.
+constexpr auto kMemoryPause = std::chrono::milliseconds{1};
+
 /// Bytes that a path leaves to the heap of those who are there. Where the address space is limited,
 /// or memory that nobody uses yet counts, the chunks would take all.
 constexpr std::size_t kReservedMemory = 8 << 20;
@@ -38,7 +42,7 @@ std::size_t whole_pages(std::size_t size) {
 }
 
 /// Whole pages. False: memory that somebody has locked stays.
-bool discard(MutableBytes part) {
+bool discard_pages(MutableBytes part) {
   const std::uintptr_t page = page_size();
   const auto begin = reinterpret_cast<std::uintptr_t>(part.data());
   const std::uintptr_t first = (begin + page - 1) / page * page;
@@ -141,7 +145,8 @@ PathHost::PathHost(SessionEnvironment& server, Admission::SessionId session, Pat
       session_{machine.session()},
       peer_{std::move(peer)},
       links_(path_.options().cid_count),
-      delay_timer_{reactor_.io()} {
+      delay_timer_{reactor_.io()},
+      memory_timer_{reactor_.io()} {
   place_.executor = this;
 }
 
@@ -173,6 +178,8 @@ bool PathHost::provide_chunks() {
   }
   memory_ = {static_cast<std::byte*>(memory), size};
   munmap(memory_.data() + mapped, kReservedMemory);
+  // A page of 2 MiB would be real as soon as one byte of it is used.
+  if (path_.loan().limited()) madvise(memory_.data(), mapped, MADV_NOHUGEPAGE);
   path_.set_chunks(memory_);
   for (const auto& link : links_) {
     if (auto known = link->connection->register_memory(memory_); !known) {
@@ -185,9 +192,46 @@ bool PathHost::provide_chunks() {
 
 /// The connections are closed, so that no device has the memory registered.
 void PathHost::give_back(std::span<const MutableBytes> unused, std::uint64_t held) {
-  const bool discarded = std::ranges::all_of(unused, discard);
+  const bool discarded = std::ranges::all_of(unused, discard_pages);
   server_.on_path_shrunk(number_, discarded ? held : memory_.size());
 }
+
+// ---- Memory that is short -----------------------------------------------------------------------
+
+/// Locked memory stays, but whoever locks all of a process has told the system that it is there.
+void PathHost::discard(std::span<const MutableBytes> parts) {
+  for (const MutableBytes part : parts) discard_pages(part);
+}
+
+void PathHost::await_memory() {
+  server_.on_starved();
+  try_memory_later();
+}
+
+void PathHost::try_memory_later() {
+  memory_timer_.expires_after(kMemoryPause);
+  memory_timer_.async_wait([this](boost::system::error_code cancelled) {
+    if (!cancelled) go_on();
+  });
+}
+
+void PathHost::go_on() {
+  if (open()) path_.go_on(now());
+  for (const auto& link : links_) {
+    if (open() && link && link->starves) read_again(*link);
+  }
+  if (open() && path_.starves()) try_memory_later();
+}
+
+/// A client that has left does not read the answers to what it has sent.
+void PathHost::read_again(Link& link) {
+  if (!path_.starves(cid_of(link))) return progress(link);
+  if (!link.readiness.hung_up()) return;
+  report(ServerEvent::Kind::ended,
+         {.kind = PathEnd::Kind::left, .cid = cid_of(link), .text = "closed by the client"});
+}
+
+// ---- Connections --------------------------------------------------------------------------------
 
 void PathHost::add(std::uint16_t cid, std::unique_ptr<Incoming> incoming) {
   try {
@@ -297,7 +341,10 @@ Connection::Status PathHost::take_arrivals(Link& link, Look how) {
 
 void PathHost::follow_up(Link& link, Connection::Status status) {
   using Status = Connection::Status;
+  link.starves = status == Status::starves;
   switch (status) {
+    case Status::starves:
+      return;  // go_on() reads it
     case Status::drained:
       if (link.readiness.hung_up()) return progress_later(link);
       if (path_.unanswered() == 0) reactor_.solo(link);
@@ -452,6 +499,7 @@ void PathHost::release() {
     server_.on_connection_closed();
   }
   delay_timer_.cancel();
+  memory_timer_.cancel();
   answer_delayed();
   report(ServerEvent::Kind::released);
 }

@@ -37,6 +37,7 @@ class SessionEnvironment {
   virtual void on_path_shrunk(Place path, std::uint64_t held) = 0;
   /// Nothing has come over the path for an interval of heartbeats; or something came again.
   virtual void on_path_silent(Place path, bool silent) = 0;
+  virtual void on_starved() = 0;  ///< requests of a path begin to wait for memory
   /// Answer with SessionHost::forget(), from a later event of this reactor.
   virtual void on_path_gone(Place path, Reactor& reactor) = 0;
   virtual void on_idle(SessionId session) = 0;  ///< it lingers, and nothing executes
@@ -98,7 +99,8 @@ class PathHost final : public ServerPathExecutor {
     std::unique_ptr<Connection> connection;
     QueuePairHandler* handler = nullptr;
     Readiness readiness;
-    bool again = false;  ///< progress_later() was called
+    bool again = false;    ///< progress_later() was called
+    bool starves = false;  ///< it is read when there is memory for what comes next
   };
 
   // The decisions about it
@@ -113,6 +115,8 @@ class PathHost final : public ServerPathExecutor {
   bool provide_chunks() override;
   void give_back(std::span<const MutableBytes> unused, std::uint64_t held) override;
   void delay_answer(ServerRequest& request, int error) override;
+  void discard(std::span<const MutableBytes> parts) override;
+  void await_memory() override;
   void gone() override { server_.on_path_gone(number_, reactor_); }
 
   void open(std::uint16_t cid, Incoming& incoming);
@@ -126,6 +130,9 @@ class PathHost final : public ServerPathExecutor {
   std::string security() const;
   std::uint16_t cid_of(const Link& link) const;
   void answer_delayed();
+  void try_memory_later();
+  void go_on();
+  void read_again(Link& link);
   void release();
   void finish();
   void log(LogLevel level, const char* event, const std::string& text) const;
@@ -149,7 +156,8 @@ class PathHost final : public ServerPathExecutor {
   };
   std::deque<Delayed> delayed_;
   boost::asio::steady_timer delay_timer_;
-  std::shared_ptr<PathContext> context_;  ///< the transport's state for the path
+  boost::asio::steady_timer memory_timer_;  ///< runs while requests wait for memory
+  std::shared_ptr<PathContext> context_;    ///< the transport's state for the path
 };
 
 }  // namespace rtrs

@@ -124,6 +124,8 @@ class TcpQueuePair final : public Connection {
   Status take(QueuePairHandler& handler, ssize_t result, std::size_t direct, std::size_t room);
   std::size_t room() const { return std::min(read_size_, kStaging - staged_); }
   bool consume(QueuePairHandler& handler, ConstBytes bytes, std::size_t& used);
+  Status take_staged(QueuePairHandler& handler);
+  bool has_room(QueuePairHandler& handler, const FrameHeader& header) const;
   bool begin(QueuePairHandler& handler, const FrameHeader& header);
   bool begin_write(QueuePairHandler& handler, const FrameHeader& header);
   bool begin_send(const FrameHeader& header);
@@ -146,8 +148,10 @@ class TcpQueuePair final : public Connection {
   Arrival arrival_;
   std::vector<std::byte> message_;  ///< payload of a send
   std::unique_ptr<std::byte[]> staging_;
-  std::size_t staged_ = 0;  ///< bytes in staging_ that are no complete header yet
-  std::size_t read_size_;   ///< how much to read at a header
+  /// Bytes in staging_: no complete header yet, or, if it starves, a header and more.
+  std::size_t staged_ = 0;
+  bool starves_ = false;   ///< the handler has no room for the write whose header is staged
+  std::size_t read_size_;  ///< how much to read at a header
   ssize_t awaited_;  ///< bytes behind those staged, or a negative errno; await() to progress()
   std::shared_ptr<RegionTable> regions_;
   std::unique_ptr<ReadAnswers> answers_;  ///< with regions_

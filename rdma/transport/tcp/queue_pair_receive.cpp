@@ -30,8 +30,8 @@ constexpr timeval kReceiveTimeout{.tv_sec = 0, .tv_usec = 2000};
 
 /// False in the middle of a payload: that goes to memory which may be withdrawn meanwhile.
 bool TcpQueuePair::can_await() const {
-  return stream_.is_open() && failure_.empty() && !arrival_.active && !wants_to_write() &&
-         awaited_ == -EAGAIN && room() > 0;
+  return stream_.is_open() && failure_.empty() && !arrival_.active && !starves_ &&
+         !wants_to_write() && awaited_ == -EAGAIN && room() > 0;
 }
 
 bool TcpQueuePair::await() {
@@ -50,6 +50,10 @@ bool TcpQueuePair::await() {
 
 Connection::Status TcpQueuePair::progress(QueuePairHandler& handler) {
   flush();
+  if (starves_) {
+    if (!failure_.empty()) return Status::broken;
+    if (const Status status = take_staged(handler); status != Status::more) return status;
+  }
   if (const ssize_t awaited = std::exchange(awaited_, -EAGAIN); awaited != -EAGAIN) {
     if (!failure_.empty()) return Status::broken;
     const Status status = take(handler, awaited, 0, room());
@@ -111,12 +115,20 @@ Connection::Status TcpQueuePair::take(QueuePairHandler& handler, ssize_t result,
   if (landed > 0 && arrival_.done == arrival_.header.length && !end(handler)) {
     return Status::broken;
   }
-  const std::size_t total = staged_ + received - landed;
+  staged_ += received - landed;
+  if (const Status status = take_staged(handler); status != Status::more) return status;
+  return received < direct + room && !stream_.has_more() ? Status::drained : Status::more;
+}
+
+/// As much of it as there is room for. Never drained.
+Connection::Status TcpQueuePair::take_staged(QueuePairHandler& handler) {
+  starves_ = false;
+  const std::size_t total = staged_;
   std::size_t used = 0;
   if (!consume(handler, {staging_.get(), total}, used)) return Status::broken;
   staged_ = total - used;
   if (used > 0 && staged_ > 0) std::memmove(staging_.get(), staging_.get() + used, staged_);
-  return received < direct + room && !stream_.has_more() ? Status::drained : Status::more;
+  return starves_ ? Status::starves : Status::more;
 }
 
 bool TcpQueuePair::consume(QueuePairHandler& handler, ConstBytes bytes, std::size_t& used) {
@@ -125,6 +137,10 @@ bool TcpQueuePair::consume(QueuePairHandler& handler, ConstBytes bytes, std::siz
       if (bytes.size() - used < sizeof(FrameHeader)) return true;
       const auto header = decode_frame_header(bytes.subspan(used), digests_.header);
       if (!header) return fail(std::string{"bad frame: "} + to_string(header.error()));
+      if (!has_room(handler, *header)) {
+        starves_ = true;
+        return true;
+      }
       used += sizeof(FrameHeader);
       if (!begin(handler, *header)) return false;
     } else {
@@ -137,6 +153,12 @@ bool TcpQueuePair::consume(QueuePairHandler& handler, ConstBytes bytes, std::siz
     if (arrival_.done == arrival_.header.length && !end(handler)) return false;
   }
   return true;
+}
+
+bool TcpQueuePair::has_room(QueuePairHandler& handler, const FrameHeader& header) const {
+  if (static_cast<Opcode>(header.opcode) != Opcode::write || header.length == 0) return true;
+  if (regions_ != nullptr && RegionTable::has(header.key)) return true;
+  return handler.has_room(header.address, header.length);
 }
 
 bool TcpQueuePair::begin(QueuePairHandler& handler, const FrameHeader& header) {

@@ -50,6 +50,8 @@ class TestExecutor final : public ServerPathExecutor {
   void delay_answer(ServerRequest& request, int error) override {
     machine.session().answer(request, error);
   }
+  void discard(std::span<const MutableBytes>) override {}
+  void await_memory() override {}
   void gone() override { is_gone = true; }
 
   void report(Event kind, const PathEnd& why = {}) {

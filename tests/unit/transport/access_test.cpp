@@ -157,7 +157,7 @@ TEST_CASE("status: listeners, sessions, their paths, and the memory of these") {
   }
   CHECK(sessions[0].paths[0].listener + sessions[0].paths[1].listener == 1);
   const ServerOptions defaults;
-  CHECK(pair.server->memory() == 2ULL * defaults.queue_depth * (defaults.max_io_size + 4096));
+  CHECK(pair.server->memory() == 2 * floor_of_path(defaults.queue_depth, defaults.max_io_size));
 }
 
 // ---- Servers that break the rules ---------------------------------------------------------------

@@ -240,9 +240,14 @@ TEST_CASE("settings: what cannot work together is said before anything is opened
   CHECK(has(contradiction_in(settings), "do not fit"));
   settings.max_io_size = 256 * 1024;
   settings.queue_depth = 256;
-  settings.memory_limit = 256 * (256 + 4) * 1024;
+  settings.memory_limit = 256 * 4 * 1024 + 16 * 256 * 1024;
   CHECK(contradiction_in(settings) == "");
   settings.memory_limit -= 1;
+  CHECK(has(contradiction_in(settings), "raise memory-limit"));
+  // RDMA locks all of a path's memory.
+  settings.memory_limit = 256 * (256 + 4) * 1024 - 1;
+  CHECK(contradiction_in(settings) == "");
+  settings.listen.push_back({.transport = rtrs::TransportKind::rdma});
   CHECK(has(contradiction_in(settings), "raise memory-limit"));
 }
 

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "rdma/core/server/path_loan.hpp"
+
+namespace rtrs {
+
+PathLoan::PathLoan(MemoryAccount* account, std::uint64_t floor, std::uint16_t chunks)
+    : account_{account} {
+  if (account_ == nullptr) return;
+  floor_ = floor - std::min(floor, std::uint64_t{chunks} * kPage);
+  pages_.resize(chunks);
+}
+
+/// The fewest pages that hold what is real now, and these bytes.
+PathLoan::Pages PathLoan::with(const Pages& now, std::uint64_t begin, std::uint64_t end) {
+  const auto from = static_cast<std::int32_t>(begin / kPage);
+  const auto to = static_cast<std::int32_t>((end - 1) / kPage);
+  Pages all{now.first, std::max(now.last, to)};
+  if (from < to) all.first = std::max(all.first, to);
+  const std::int32_t other = std::min(now.last, to);
+  if (other != all.last) all.first = std::max(all.first, other + 1);
+  return all;
+}
+
+bool PathLoan::extend(std::uint32_t chunk, std::uint64_t begin, std::uint64_t end) {
+  Pages& now = pages_[chunk];
+  const Pages wanted = with(now, begin, end);
+  const std::uint64_t more = bytes(wanted.first - now.first);
+  if (more != 0) {
+    const std::uint64_t covered = floor_ + lent_;
+    const std::uint64_t all = all_used_ + more;
+    if (all > covered) {
+      if (!account_->lend(all - covered)) return false;
+      lent_ += all - covered;
+    }
+    all_used_ = all;
+  }
+  now = wanted;
+  return true;
+}
+
+void PathLoan::forget(std::uint32_t chunk) {
+  all_used_ -= used(chunk);
+  pages_[chunk] = {};
+}
+
+void PathLoan::settle() {
+  const std::uint64_t needed = all_used_ > floor_ ? all_used_ - floor_ : 0;
+  if (needed >= lent_) return;
+  account_->give_back(lent_ - needed);
+  lent_ = needed;
+}
+
+void PathLoan::end() {
+  if (lent_ != 0) account_->give_back(lent_);
+  lent_ = 0;
+}
+
+}  // namespace rtrs
