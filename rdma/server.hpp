@@ -53,12 +53,12 @@ struct ServerOptions {
   /// because a flush failed. SessionLimits::volatile_epoch changes with it.
   std::uint64_t losses = 0;
   ServerId id = 0;  ///< by it clients recognize the server after a restart; 0 = a random one
-  unsigned max_sessions = 256;
+  unsigned max_sessions = 1024;
   /// Limits for each user with a proven name; 0 = none but the server's.
   unsigned max_sessions_per_user = 0;
   std::uint64_t memory_limit_per_user = 0;  ///< bytes
   unsigned max_paths_per_session = 8;
-  unsigned max_connections = 1024;  ///< of the whole server
+  unsigned max_connections = 8192;  ///< of the whole server
   /// Linux's client opens one per possible CPU, one for control, and one per poll queue.
   unsigned max_connections_per_path = 1024;
   /// Two limits of the same size: for connections, and for paths, with an unfinished handshake.

@@ -19,6 +19,10 @@
 namespace rtrs::library {
 namespace {
 
+/// Fewer than the programs have: they share the descriptors of somebody else's process.
+constexpr unsigned kMaxSessions = 256;
+constexpr unsigned kMaxConnections = 1024;
+
 using std::chrono::milliseconds;
 
 constexpr std::uint32_t kFeatures =
@@ -214,7 +218,8 @@ tl::expected<ServerOptions, Failure> server_options(const char* uri,
   result.reactors = options.loops == 0 ? 1 : options.loops;
   if (options.queue_depth != 0) result.queue_depth = options.queue_depth;
   if (options.max_io_size != 0) result.max_io_size = options.max_io_size;
-  if (options.max_sessions != 0) result.max_sessions = options.max_sessions;
+  result.max_sessions = options.max_sessions != 0 ? options.max_sessions : kMaxSessions;
+  result.max_connections = kMaxConnections;
   result.memory_limit = options.memory_limit;
   result.session_linger =
       time_of(options.session_linger_ms, std::chrono::seconds{30}, std::chrono::hours{24 * 365});

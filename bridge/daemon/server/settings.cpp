@@ -118,7 +118,7 @@ constexpr SettingRule kRules[] = {
      "I/O size + 4096); over TCP it has queue depth x 4096 and 16 x max I/O size, and borrows more "
      "while it is busy.",
      [](Settings& s, Value v) { return set_size(s.memory_limit, v, 8192, kUnlimited); }},
-    {"max-sessions", "N", "256", "Client sessions at a time (default 256).",
+    {"max-sessions", "N", "1024", "Client sessions at a time (default 1024).",
      [](Settings& s, Value v) { return set_number(s.max_sessions, v, 1, 65535); }},
     {"max-sessions-per-user", "N", "16",
      "Client sessions of one user who has proven a name (default: max-sessions).",
@@ -127,7 +127,7 @@ constexpr SettingRule kRules[] = {
      "Request memory of all sessions of one such user, without what they borrow (default: the "
      "memory limit).",
      [](Settings& s, Value v) { return set_size(s.memory_limit_per_user, v, 8192, kUnlimited); }},
-    {"max-connections", "N", "1024", "Connections at a time (default 1024).",
+    {"max-connections", "N", "8192", "Connections at a time (default 8192).",
      [](Settings& s, Value v) { return set_number(s.max_connections, v, 1, 1000000); }},
     {"session-iops-limit", "N", "1000",
      "Operations per second that each client session may do, over all that it has open (default: "

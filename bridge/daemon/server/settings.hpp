@@ -37,10 +37,10 @@ struct Settings {
   std::uint32_t queue_depth = 256;
   std::uint32_t max_io_size = 256 * 1024;  ///< bytes
   std::uint64_t memory_limit = 0;          ///< bytes; 0 = chosen by the server
-  unsigned max_sessions = 256;
+  unsigned max_sessions = 1024;
   unsigned max_sessions_per_user = 0;       ///< 0 = max_sessions
   std::uint64_t memory_limit_per_user = 0;  ///< bytes; 0 = the memory limit
-  unsigned max_connections = 1024;
+  unsigned max_connections = 8192;
   Limits session_limits;  ///< of each session's requests
   rtrs::Duration heartbeat = std::chrono::milliseconds{500};
   rtrs::Duration handshake_timeout = std::chrono::seconds{10};
