@@ -74,6 +74,15 @@ void ServerPath::expect_in(const Use& use) {
 bool ServerPath::Connection::has_room(std::uint64_t address, std::uint32_t length) {
   if (!path->loan_.limited() || path->state_ != ServerPathState::connected) return true;
   if (room == Room::awaited) return false;
+  // As nearly always: one chunk, and there is memory.
+  const std::uint32_t size = path->chunks_.size();
+  const auto chunk = static_cast<std::uint32_t>(address) / size;
+  const std::uint64_t begin = address - std::uint64_t{chunk} * size;
+  if (room == Room::unknown && path->starving_.empty() && chunk < path->requests_.size() &&
+      begin + length <= size && path->loan_.extend(chunk, begin, begin + length)) {
+    path->arriving_[chunk] = true;
+    return true;
+  }
   const Use use{.address = address, .length = length, .connection = this};
   if (room == Room::unknown && !path->have_room(use)) {
     room = Room::awaited;
@@ -86,7 +95,8 @@ bool ServerPath::Connection::has_room(std::uint64_t address, std::uint32_t lengt
 
 /// The data of an answer need room before they are there.
 bool ServerPath::has_room_to_answer(ServerRequest& request) {
-  if (!loan_.limited()) return true;
+  if (!loan_.limited() || request.data.empty()) return true;
+  if (starving_.empty() && loan_.extend(request.buffer_id, 0, request.data.size())) return true;
   request.state = ServerRequest::State::starved;
   if (!have_room({.address = chunks_.offset_of(request.buffer_id),
                   .length = request.data.size(),
