@@ -244,28 +244,47 @@ std::uint64_t Admission::memory_of(const Session& session, const Path& path) con
   return borrows ? std::min(limits_.path_floor, limits_.path_memory) : limits_.path_memory;
 }
 
-/// False: requests of others have borrowed so much that it must come again. Its older generation
-/// and the one that is spared leave their memory to it.
-bool Admission::claim_memory(const Session& session, const Path& path, Place spares) {
-  if (limits_.account == nullptr) return true;
+/// Not null: requests of others have borrowed so much that it must come again. Its older generation
+/// and those that are spared leave their memory to it.
+const char* Admission::claim_memory(const Session& session, const Path& path,
+                                    const std::vector<Place>& spares) {
+  if (limits_.account == nullptr) return nullptr;
   std::uint64_t goes = 0;
-  const Path* const spared = find_path(spares);
-  if (spared != nullptr) goes += spared->counted();
-  for (const Path& other : session.paths) {
-    const bool older = other.is_open() && other.uuid == path.uuid && &other != spared;
-    if (older) goes += other.counted();
+  std::uint64_t of_user = 0;
+  for (const auto& [id, other] : sessions_) {
+    for (const Path& each : other.paths) {
+      const bool older = &other == &session && each.is_open() && each.uuid == path.uuid;
+      if (!older && std::ranges::count(spares, each.id, &Place::path) == 0) continue;
+      goes += each.counted();
+      if (other.user == session.user) of_user += each.counted();
+    }
   }
-  const std::uint64_t needed = memory_of(session, path);
-  return needed <= goes || limits_.account->claim_floor(needed - goes);
+  const auto beyond = [needed = memory_of(session, path)](std::uint64_t left) {
+    return needed - std::min(needed, left);
+  };
+  const std::string_view user = session.user ? std::string_view{*session.user} : "";
+  switch (limits_.account->claim_floor(user, beyond(goes), beyond(of_user))) {
+    case MemoryAccount::Claim::granted:
+      return nullptr;
+    case MemoryAccount::Claim::user_lacks:
+      return limits_.words->lent_to_user;
+    default:
+      return limits_.words->lent_memory;
+  }
 }
 
 void Admission::tell_account() const {
-  if (limits_.account != nullptr) limits_.account->set_floors(memory());
+  if (limits_.account == nullptr) return;
+  limits_.account->count_floors([this](const auto& count) {
+    for (const auto& [id, session] : sessions_) {
+      const std::string_view user = session.user ? std::string_view{*session.user} : "";
+      for (const Path& path : session.paths) count(user, path.counted());
+    }
+  });
 }
 
 /// An older generation of the same path goes anyway.
-Admission::Memory Admission::memory_for(const Session& session, const Path& path) const {
-  if (!path.has_chunks()) return {};
+Admission::Lack Admission::lack_of(const Session& session, const Path& path) const {
   std::uint64_t all = memory_of(session, path);
   std::uint64_t of_user = all;
   for (const auto& [id, other] : sessions_) {
@@ -275,12 +294,22 @@ Admission::Memory Admission::memory_for(const Session& session, const Path& path
       if (other.user == session.user) of_user += each.counted();
     }
   }
+  const auto beyond = [](std::uint64_t sum, std::uint64_t limit) {
+    return sum - std::min(sum, limit);
+  };
   const std::uint64_t users_limit = limits_.memory_limit_per_user;
-  const bool user_lacks = session.has_user() && users_limit > 0 && of_user > users_limit;
-  if (all <= limits_.memory_limit && !user_lacks) return {};
-  const Place spared = to_spare(session, path, user_lacks);
-  if (spared.path != 0) return {.spares = spared};
-  return {.lack = user_lacks ? limits_.words->large_user : limits_.words->large_path};
+  const bool limited = session.has_user() && users_limit > 0;
+  return {.in_all = beyond(all, limits_.memory_limit),
+          .of_user = limited ? beyond(of_user, users_limit) : 0};
+}
+
+Admission::Memory Admission::memory_for(const Session& session, const Path& path) const {
+  if (!path.has_chunks()) return {};
+  const Lack lack = lack_of(session, path);
+  if (!lack.any()) return {};
+  std::vector<Place> spared = to_spare(session, path, lack);
+  if (!spared.empty()) return {.spares = std::move(spared)};
+  return {.lack = lack.of_user != 0 ? limits_.words->large_user : limits_.words->large_path};
 }
 
 /// A path that is silent is probably dead, and of one that is on its way back its client says so.
@@ -311,24 +340,49 @@ bool Admission::is_needed(const Session& session, const Path& path) const {
   });
 }
 
-/// A path to be closed for one that is needed. First those of the same session or user, then the
-/// least useful one, then of the session that has most, then the newest. So what is left of a
-/// session's carries requests, if any did. A client without generations learns the ends of its
-/// writes by the same path only, so it keeps all. None while paths that are closed hold so much, by
-/// requests that storage has not ended, that closing more might free nothing.
-Admission::Place Admission::to_spare(const Session& taker, const Path& path, bool of_user) const {
+/// The paths to be closed for one that is needed, until there is enough. First those of the same
+/// session or user, then the least useful one, then of the session that has most, then the newest.
+/// So what is left of a session's carries requests, if any did. A client without generations learns
+/// the ends of its writes by the same path only, so it keeps all. None, if all that may go is too
+/// little. None either while closed paths hold so much, by requests that storage has not ended,
+/// that closing more might free nothing.
+std::vector<Admission::Place> Admission::to_spare(const Session& taker, const Path& path,
+                                                  Lack lack) const {
   if (!is_needed(taker, path)) return {};
-  const bool stranger = taker.user && taker.user->empty();
   std::uint64_t closing = 0;
+  for (const auto& [id, session] : sessions_) {
+    if (lack.of_user != 0 && session.user != taker.user) continue;
+    for (const Path& each : session.paths) closing += each.shrunk || each.spared ? each.memory : 0;
+  }
+  const std::uint64_t limit =
+      lack.of_user != 0 ? limits_.memory_limit_per_user : limits_.memory_limit;
+  if (closing > limit / 4) return {};
+  std::vector<Place> spared;
+  while (lack.any()) {
+    const Place next = next_to_spare(taker, path, lack.of_user != 0, spared);
+    if (next.path == 0) return {};
+    spared.push_back(next);
+    const Session& loser = sessions_.at(next.session);
+    const auto goes = std::ranges::find(loser.paths, next.path, &Path::id)->counted();
+    lack.in_all -= std::min(lack.in_all, goes);
+    if (loser.user == taker.user) lack.of_user -= std::min(lack.of_user, goes);
+  }
+  return spared;
+}
+
+/// Beside those that go already.
+Admission::Place Admission::next_to_spare(const Session& taker, const Path& path, bool of_user,
+                                          const std::vector<Place>& spared) const {
+  const bool stranger = taker.user && taker.user->empty();
   std::tuple<bool, bool, Use, std::size_t, PathId> best;
   Place found;
   for (const auto& [id, session] : sessions_) {
     const bool own = &session == &taker;
     const bool same_user = session.user == taker.user;
     if (of_user && !same_user) continue;
-    for (const Path& each : session.paths) closing += each.shrunk || each.spared ? each.memory : 0;
     const auto may_go = [&](const Path& each) {
-      return each.is_open() && each.has_chunks() && !(own && each.uuid == path.uuid);
+      return each.is_open() && each.has_chunks() && !(own && each.uuid == path.uuid) &&
+             std::ranges::count(spared, each.id, &Place::path) == 0;
     };
     const auto open = static_cast<std::size_t>(std::ranges::count_if(session.paths, may_go));
     if (!lingers(session) || (session.has_user() && stranger) || (!own && open < 2)) continue;
@@ -339,8 +393,7 @@ Admission::Place Admission::to_spare(const Session& taker, const Path& path, boo
       found = {id, each.id};
     }
   }
-  const std::uint64_t limit = of_user ? limits_.memory_limit_per_user : limits_.memory_limit;
-  return closing > limit / 4 ? Place{} : found;
+  return found;
 }
 
 Admission::Place Admission::turn_away_oldest(const wire::Uuid& own) {
@@ -385,15 +438,19 @@ Admission::Admitted Admission::admit(SessionId id, PathId path_id, std::string_v
   if (const char* why = no_room_of_user(session, name)) {
     return {.why_not = why, .error = ENOMEM};
   }
-  const Memory memory = memory_for(session, *path);
+  Memory memory = memory_for(session, *path);
   if (memory.lack != nullptr) return {.why_not = memory.lack, .error = ENOMEM};
-  if (!claim_memory(session, *path, memory.spares)) {
-    return {.why_not = limits_.words->lent_memory, .error = ENOMEM};
+  if (const char* why = claim_memory(session, *path, memory.spares)) {
+    return {.why_not = why, .error = ENOMEM};
   }
   Admitted admitted = claim_name(id, name);
-  if (admitted.why_not != nullptr) return tell_account(), admitted;
-  admitted.spares = memory.spares;
-  if (Path* const goes = find_path(memory.spares)) goes->closing = goes->spared = true;
+  if (admitted.why_not != nullptr) {
+    tell_account();
+    return admitted;
+  }
+  for (const Place spared : memory.spares) {
+    if (Path* const goes = find_path(spared)) goes->closing = goes->spared = true;
+  }
   for (Path& other : session.paths) {
     if (!other.is_open() || other.uuid != path->uuid) continue;
     // The client starts the path again, so its old generation is over.
@@ -405,6 +462,7 @@ Admission::Admitted Admission::admit(SessionId id, PathId path_id, std::string_v
   session.admitted = true;
   session.idle = false;
   tell_account();
+  admitted.spares = std::move(memory.spares);
   return admitted;
 }
 

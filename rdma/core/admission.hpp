@@ -69,10 +69,10 @@ class Admission {
   struct Admitted {
     const char* why_not = nullptr;  ///< null = the path is in
     int error = 0;                  ///< why_not: an errno that the client may be told; 0 = none
-    PathId replaces = 0;      ///< an older generation of the path, which the driver must close
-    SessionId ends = 0;       ///< an idle session that had the name; the driver must end it
-    Place spares{};           ///< a path that its session can do without; the driver must close it
-    bool other_user = false;  ///< why_not: the session is that of another user
+    PathId replaces = 0;          ///< an older generation of the path, which the driver must close
+    SessionId ends = 0;           ///< an idle session that had the name; the driver must end it
+    std::vector<Place> spares{};  ///< paths that can be done without; the driver must close them
+    bool other_user = false;      ///< why_not: the session is that of another user
   };
 
   explicit Admission(AdmissionLimits limits) : limits_{limits} {}
@@ -170,7 +170,12 @@ class Admission {
   };
 
   std::uint64_t memory_of(const Session& session, const Path& path) const;
-  bool claim_memory(const Session& session, const Path& path, Place spares);
+  struct Memory {
+    const char* lack = nullptr;  ///< null: there is enough, if the spared paths go
+    std::vector<Place> spares{};
+  };
+  const char* claim_memory(const Session& session, const Path& path,
+                           const std::vector<Place>& spares);
   void tell_account() const;
   bool lingers(const Session& session) const {
     return (session.features & limits_.features & wire::kFeatureExactlyOnce) != 0;
@@ -179,11 +184,6 @@ class Admission {
                                               std::optional<std::string_view> user);
   /// The use that a session has of a path.
   enum class Use : std::uint8_t { preferred, second, none };
-  struct Memory {
-    const char* lack = nullptr;  ///< null: there is enough, if the spared path goes
-    Place spares{};
-  };
-
   Considered consider_known(SessionId id, Session& session,
                             const wire::ConnectParameters& parameters, Path path);
   Considered consider_new(const wire::ConnectParameters& parameters,
@@ -200,7 +200,17 @@ class Admission {
   Memory memory_for(const Session& session, const Path& path) const;
   Use use_of(const Session& session, const Path& path) const;
   bool is_needed(const Session& session, const Path& path) const;
-  Place to_spare(const Session& taker, const Path& path, bool of_user) const;
+  /// Bytes that a path needs, and that are not there.
+  struct Lack {
+    std::uint64_t in_all = 0;
+    std::uint64_t of_user = 0;
+
+    bool any() const { return in_all != 0 || of_user != 0; }
+  };
+  Lack lack_of(const Session& session, const Path& path) const;
+  std::vector<Place> to_spare(const Session& taker, const Path& path, Lack lack) const;
+  Place next_to_spare(const Session& taker, const Path& path, bool of_user,
+                      const std::vector<Place>& spared) const;
   Path* find_path(Place place);
   static const Path* newest_generation(const Session& session, const wire::Uuid& path);
   std::uint64_t kept_by_storage(const Session& session) const;

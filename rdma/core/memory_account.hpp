@@ -3,90 +3,175 @@
 #pragma once
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
+#include <list>
+#include <map>
+#include <string>
+#include <string_view>
 
 namespace rtrs {
 
 /// Memory of requests, of which only the used part is real, as over TCP. Each path has a floor of
-/// its own. Memory beyond that is lent to it from the rest of the limit.
+/// its own. Memory beyond that is lent to it from the rest of the limit, and of its user's limit.
+///
+/// Where too little is left, borrowers wait in the order in which they came. What is given back is
+/// lent to the first of them, at once, so nobody overtakes it. Those who have borrowed are asked
+/// for what they do not use. One whose user has no more does not keep others waiting.
+///
+/// An eighth of each limit is never lent, so that paths can come while all others are busy.
 ///
 /// Invariant: floors and loans are never more than the limit together. Only when a path is lost
 /// whose requests execute on, it may count twice for a moment.
-///
-/// An eighth of the limit is never lent, so that paths can come while all others are busy.
+/// Invariant: while memory is short, all who have borrowed some of it are asked.
 ///
 /// Units:   bytes.
-/// Threads: claim_floor() and set_floors() one at a time; all else any.
+/// Threads: any, if there is a lock; otherwise one at a time.
 class MemoryAccount {
  public:
-  explicit MemoryAccount(std::uint64_t limit) : limit_{limit} {}
+  /// A mutex, which this layer has not.
+  class Lock {
+   public:
+    virtual void lock() = 0;
+    virtual void unlock() = 0;
+
+   protected:
+    ~Lock() = default;
+  };
+
+  class Borrower;
+  using Borrowers = std::list<Borrower*>;
+  /// Somebody who borrows. It leaves the account before it dies.
+  class Borrower {
+   public:
+    Borrower(const Borrower&) = delete;
+    Borrower& operator=(const Borrower&) = delete;
+    /// Bytes that it has. They may become more on any thread, while it waits.
+    std::uint64_t lent() const { return lent_.load(std::memory_order_relaxed); }
+    /// Somebody waits, perhaps itself: unused memory goes back now, and whenever its use ends.
+    bool asked() const { return asked_.load(std::memory_order_relaxed); }
+
+   protected:
+    Borrower() = default;
+    virtual ~Borrower() = default;
+    /// News: the account asks, or has lent what it waits for. Any thread; the account is locked.
+    virtual void wake() = 0;
+
+   private:
+    friend class MemoryAccount;
+    std::string user_;
+    std::atomic<std::uint64_t> lent_{0};
+    std::atomic<bool> asked_{false};
+    std::uint64_t awaits_ = 0;  ///< 0: it does not wait
+    Borrowers calm_{this};      ///< its entry among those who are not asked, or here
+    Borrowers waiting_{this};   ///< likewise among those who wait
+    Borrowers::iterator calm_entry_ = calm_.begin();
+    Borrowers::iterator waiting_entry_ = waiting_.begin();
+  };
+
+  /// `user_limit`: for each user with a name; 0 = none but the whole.
+  explicit MemoryAccount(std::uint64_t limit, std::uint64_t user_limit = 0, Lock* lock = nullptr)
+      : limit_{limit}, user_limit_{user_limit}, lock_{lock} {}
   MemoryAccount(const MemoryAccount&) = delete;
   MemoryAccount& operator=(const MemoryAccount&) = delete;
 
-  /// False: too much is lent, and should come back.
-  bool claim_floor(std::uint64_t bytes);
-  /// The floors of all paths together, as admission counts them.
-  void set_floors(std::uint64_t bytes) {
-    used_ += bytes - floors_.exchange(bytes);
-    look_whether_short();
-  }
-  /// False: too little is left.
-  bool lend(std::uint64_t bytes);
-  void give_back(std::uint64_t bytes) {
-    used_ -= bytes;
-    lent_ -= bytes;
-    look_whether_short();
-  }
+  // For admission, which counts the floors.
+  enum class Claim : std::uint8_t { granted, lacks, user_lacks };
+  /// A path comes with more than those that go for it leave: `bytes` in all, `of_user` of its
+  /// user's. If it lacks that, what is lent comes back.
+  Claim claim_floor(std::string_view user, std::uint64_t bytes, std::uint64_t of_user);
+  /// Counts the floors anew, also those of users. `for_each_floor` calls what it gets with the user
+  /// and the bytes of each path.
+  template <class ForEach>
+  void count_floors(ForEach for_each_floor);
+
+  /// Before it borrows anything; "" = no user.
+  static void join(Borrower& borrower, std::string_view user) { borrower.user_ = user; }
+  /// False: too little is left, or others have waited for it before.
+  bool lend(Borrower& borrower, std::uint64_t bytes);
+  /// The borrower waits for so much, in the place that it has if it waits already. It is woken when
+  /// it has that.
+  void await(Borrower& borrower, std::uint64_t bytes);
+  void stop_waiting(Borrower& borrower);
+  void give_back(Borrower& borrower, std::uint64_t bytes);
+  /// The borrower waits no more, and gives everything back.
+  void leave(Borrower& borrower);
+  /// The borrower is no longer asked, if nothing is short.
+  void relax(Borrower& borrower);
 
   std::uint64_t limit() const { return limit_; }
-  std::uint64_t floors() const { return floors_; }
-  std::uint64_t lent() const { return lent_; }
-
-  /// Requests of a path begin to wait for memory, or do so no more.
-  void begin_wait() { ++waiting_; }
-  void end_wait() { --waiting_; }
-  /// Requests wait, or a path could not come: who borrows gives back what no request uses.
-  bool is_short() const {
-    return waiting_.load(std::memory_order_relaxed) != 0 ||
-           refused_.load(std::memory_order_relaxed);
-  }
+  std::uint64_t floors() const { return floors_.load(std::memory_order_relaxed); }
+  std::uint64_t lent() const { return lent_.load(std::memory_order_relaxed); }
+  /// Borrowers that wait.
+  std::size_t waiting() const;
 
  private:
-  bool use(std::uint64_t bytes, std::uint64_t most);
-  std::uint64_t lendable() const { return limit_ - limit_ / 8; }
-  void look_whether_short() {
-    if (refused_ && used_ <= lendable()) refused_ = false;
+  /// What there is in all, or for a user.
+  struct Purse {
+    std::uint64_t floors = 0;
+    std::uint64_t lent = 0;
+    std::uint64_t refused = 0;  ///< the smallest floor that has found no room since there was some
+    std::size_t waiting = 0;    ///< borrowers
+    Borrowers calm{};  ///< of this user, or of those without a limit: have a loan, not asked
+
+    std::uint64_t used() const { return floors + lent; }
+    bool is_short() const { return waiting != 0 || refused != 0; }
+    bool is_idle() const { return used() == 0 && !is_short() && calm.empty(); }
+  };
+  class Guard {
+   public:
+    explicit Guard(const MemoryAccount& account) : lock_{account.lock_} {
+      if (lock_ != nullptr) lock_->lock();
+    }
+    ~Guard() {
+      if (lock_ != nullptr) lock_->unlock();
+    }
+    Guard(const Guard&) = delete;
+    Guard& operator=(const Guard&) = delete;
+
+   private:
+    Lock* lock_;
+  };
+
+  static bool can_lend(const Purse& purse, std::uint64_t bytes, std::uint64_t limit) {
+    return purse.used() + bytes <= limit - limit / 8;
   }
+  static bool claim(Purse& purse, std::uint64_t bytes, std::uint64_t limit);
+  bool is_limited(std::string_view user) const { return user_limit_ != 0 && !user.empty(); }
+  Purse* purse_of(const Borrower& borrower);
+  Purse& home_of(const Borrower& borrower);
+  bool user_can_lend(const Borrower& borrower, std::uint64_t bytes);
+  bool is_overtaken(const Borrower& other, const Borrower& by);
+  bool is_short_for(const Borrower& borrower);
+  void add(Borrower& borrower, std::uint64_t bytes);
+  void take(Borrower& borrower, std::uint64_t bytes);
+  void set_calm(Borrower& borrower, bool calm);
+  bool remove_waiting(Borrower& borrower);
+  void count_floor(std::string_view user, std::uint64_t bytes);
+  void reset_floors();
+  void serve();
+  void ask();
+  static void ask(Purse& purse);
+  void publish();
 
   const std::uint64_t limit_;
-  std::atomic<std::uint64_t> used_{0};  ///< floors and loans
-  std::atomic<std::uint64_t> floors_{0};
-  std::atomic<std::uint64_t> lent_{0};
-  std::atomic<unsigned> waiting_{0};  ///< paths
-  std::atomic<bool> refused_{false};  ///< a floor, since so little was used that some could be lent
+  const std::uint64_t user_limit_;
+  Lock* const lock_;
+  Purse whole_;
+  std::map<std::string, Purse, std::less<>> users_;  ///< that are limited
+  Borrowers waiting_;                                ///< oldest first
+  bool short_ = false;                               ///< for somebody
+  std::atomic<std::uint64_t> floors_{0};             ///< of whole_, for everybody
+  std::atomic<std::uint64_t> lent_{0};               ///< likewise
 };
 
-inline bool MemoryAccount::use(std::uint64_t bytes, std::uint64_t most) {
-  std::uint64_t used = used_;
-  do {
-    if (used + bytes > most) return false;
-  } while (!used_.compare_exchange_weak(used, used + bytes));
-  return true;
-}
-
-inline bool MemoryAccount::claim_floor(std::uint64_t bytes) {
-  if (!use(bytes, limit_)) {
-    refused_ = true;
-    return false;
-  }
-  floors_ += bytes;
-  return true;
-}
-
-inline bool MemoryAccount::lend(std::uint64_t bytes) {
-  if (!use(bytes, lendable())) return false;
-  lent_ += bytes;
-  return true;
+template <class ForEach>
+void MemoryAccount::count_floors(ForEach for_each_floor) {
+  const Guard guard{*this};
+  reset_floors();
+  for_each_floor([this](std::string_view user, std::uint64_t bytes) { count_floor(user, bytes); });
+  std::erase_if(users_, [](const auto& user) { return user.second.is_idle(); });
+  serve();
 }
 
 }  // namespace rtrs

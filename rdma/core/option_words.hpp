@@ -13,6 +13,7 @@ struct OptionWords {
   const char* large_user;
   const char* large_path;
   const char* lent_memory;
+  const char* lent_to_user;
   const char* memory_limit;
   const char* max_connections;
   const char* hanging_storage;
@@ -40,6 +41,8 @@ inline constexpr OptionWords kProgramWords{
     .large_user = "no memory left for another path of this user (--memory-limit-per-user)",
     .large_path = "no memory left for another path's chunks (--memory-limit)",
     .lent_memory = "requests under way use the memory of another path (--memory-limit)",
+    .lent_to_user =
+        "requests of this user use the memory of another path (--memory-limit-per-user)",
     .memory_limit = "--memory-limit",
     .max_connections = "--max-connections",
     .hanging_storage =

@@ -47,12 +47,23 @@ using Complaint = const char*;
 /// Threads: the driver of the queue pair.
 class QueuePairHandler {
  public:
+  /// Bytes at the start of each piece of exposed memory to which a write always has room.
+  static constexpr std::uint32_t kAlwaysRoom = 8192;
+  /// A transport that can leave a write where it is calls room_for() before one that arrives there,
+  /// if this is true.
+  bool asks_for_room(std::uint64_t address, std::uint32_t length) const {
+    return piece_ != 0 && address % piece_ + length > kAlwaysRoom;
+  }
   /// A write of the peer has landed in exposed memory; `bytes` were written by this operation.
   [[nodiscard]] virtual Complaint on_write_with_immediate(std::uint32_t immediate,
                                                           std::uint32_t bytes) = 0;
-  /// A write to exposed memory is about to arrive, on a transport that can leave it where it is.
-  /// False: there is no room for it now; nothing more is received until the answer is another one.
-  virtual bool has_room(std::uint64_t /*address*/, std::uint32_t /*length*/) { return true; }
+  /// The place for a write that is about to arrive.
+  struct Room {
+    bool there = true;          ///< false: not now; nothing more is received until it is
+    Complaint wrong = nullptr;  ///< null: the write is in order
+  };
+  /// A write to exposed memory is about to arrive.
+  virtual Room room_for(std::uint64_t /*address*/, std::uint32_t /*length*/) { return {}; }
   /// A large write with an immediate begins to arrive, at `address` of a window, on a transport
   /// that can put its first bytes elsewhere. Returns where and how many, fewer than `length`;
   /// empty: all go where they were sent. The memory must stay until on_write_with_immediate() for
@@ -76,6 +87,11 @@ class QueuePairHandler {
 
  protected:
   ~QueuePairHandler() = default;
+  /// Exposed memory consists of pieces of so many bytes. 0: there is always room.
+  void ask_for_room(std::uint32_t piece) { piece_ = piece; }
+
+ private:
+  std::uint32_t piece_ = 0;
 };
 
 /// One reliable connection: ordered, with receives posted by us and memory of ours that the peer
@@ -165,6 +181,8 @@ class QueuePair {
 
   /// Hands everything posted to the transport ("rings the doorbell").
   virtual void flush() = 0;
+  /// A message is arriving, of which a part has landed.
+  virtual bool arriving() const { return false; }
   /// The number of posts for which the transport no longer reads memory. They are the first ones,
   /// if none overtakes another.
   virtual Ticket sent() const = 0;

@@ -35,6 +35,7 @@ constexpr OptionWords kLibraryWords{
     .large_user = "no memory left for another path of this user",
     .large_path = "no memory left for another path's messages (memory_limit)",
     .lent_memory = "requests under way use the memory of another path (memory_limit)",
+    .lent_to_user = "requests of this user use the memory of another path",
     .memory_limit = "memory_limit",
     .max_connections = "its limit of connections",
     .hanging_storage =

@@ -97,7 +97,7 @@ status_says() {
   [[ $(of "$status" '[l["access"] for l in status["listeners"]] == ["optimized"] * 2') == True ]]
   [[ $(of "$status" 'sorted(p["listener"] for p in status["paths"]) == sorted(l["listener"] for l in status["listeners"])') == True ]]
   [[ $(of "$status" '[(d["device"], d["access_mode"]) for d in status["devices"]]') == "[('disk0', 'unclaimed')]" ]]
-  [[ $(of "$status" 'status["memory"] == 2 * (256 * 4 + 16 * 256) * 1024') == True ]]
+  [[ $(of "$status" 'status["memory"] == 2 * (256 * 12 + 8 * 256) * 1024') == True ]]
   end_user
   leave
 }

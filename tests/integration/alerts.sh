@@ -106,7 +106,7 @@ start_full_server() {
   # shellcheck disable=SC2016 # expanded by that shell
   server_command=(unshare --mount sh -c 'mount -t tmpfs -o size=4m none "$0" && head -c 3900k /dev/zero >"$0/other" &&
     truncate -s 8M "$0/thin.img" && exec "$@"' "$PWD/small" "${server_command[@]}")
-  server_name=filling start_server --export "thin=$PWD/small/thin.img" --memory-limit 66M --metrics 0
+  server_name=filling start_server --export "thin=$PWD/small/thin.img" --memory-limit 5500K --metrics 0
   bridge_name=filling-bridge start_bridge "rnbd+tcp://$address/thin" --access ro
 }
 

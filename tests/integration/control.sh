@@ -200,7 +200,7 @@ it_plugin "the same with a server that cannot tell a copy from a new write" with
 storage_hangs() {
   requires_python nbd
   start_server --export disk0=delay:read=3600s:memory:16M --export other=memory:1M --queue-depth 64 \
-    --memory-limit 50M --control server.sock
+    --memory-limit 9M --control server.sock
   attach_controlled disk0 lanes=1
   local one=tcp:127.0.0.1:$port i before
   spawn reader /usr/bin/python3 -c '
@@ -224,7 +224,7 @@ PY
   /usr/bin/python3 -c '
 import json
 memory = json.load(open("server.json"))["memory"]
-assert memory <= 64 * 266240 + 10 * 65536, memory'
+assert memory <= 64 * 12288 + 8 * 262144 + 10 * 65536, memory'
   [[ -n $sanitizer ]] || (($(rss server) < before + 4096)) ||
     fail "the server grew from $before to $(rss server) kB"
   nbdkit_name=second attach other lanes=1

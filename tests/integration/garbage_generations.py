@@ -9,7 +9,8 @@ import struct
 import time
 
 from garbage_peer import PORT, expect, reads_and_leaves
-from raw_peer import EXACTLY_ONCE, RACES, TIMEOUT, USER_MESSAGES, WRITE_IO, Closed, Session
+from raw_peer import (EXACTLY_ONCE, RACES, READ_IO, TIMEOUT, USER_MESSAGES, WRITE, WRITE_IO, Closed,
+                      Session)
 
 SETTLE = 1
 BUFFER = 3  # the permit that is abused
@@ -209,6 +210,53 @@ def generation_on_the_same_path_before_the_answer_at_the_cost_of_the_path():
             device = open_when_free(session, b"slow")
             start(session, device, 1, b"A")
             lost(session, numbered(session, device, second))
+    bystander_of(what)
+
+
+def begin_write(session, cid, size=64 * 1024):
+    """The first half of a large write arrives."""
+    address, key = session.chunks[BUFFER]
+    session.wires[cid].frame(WRITE, b"x" * (size // 2), session.immediate(BUFFER, size - 4), key, address,
+                             length=size)
+
+
+def generation_where_another_connection_writes_at_the_cost_of_the_path():
+    def what():
+        for size in (512, 8192):
+            session = extended()
+            device, _ = session.open(b"disk0")
+            begin_write(session, 0)
+            session.call(session.io(device, READ_IO, 0, 512), 512, buffer=BUFFER + 1)  # that has begun
+            session.start_write(numbered(session, device, 1, length=size), b"!" * size, buffer=BUFFER)
+            session.expect_close()
+        session = extended()
+        begin_write(session, 0)
+        session.call(session.io(session.open(b"disk0")[0], READ_IO, 0, 512), 512, buffer=BUFFER + 1)
+        # Its bytes are what the other connection has left there.
+        session.wires[1].frame(WRITE, immediate=session.immediate(BUFFER, 100))
+        session.expect_close()
+    bystander_of(what)
+
+
+def generation_whose_chunk_is_written_to_while_it_executes_at_the_cost_of_the_path():
+    def what():
+        for cid in (0, 1):
+            session = extended()
+            device = open_when_free(session, b"slow")
+            start(session, device, 1, b"A")
+            session.call(session.io(device, READ_IO, 0, 512), 512, buffer=BUFFER + 1)
+            begin_write(session, cid)
+            session.expect_close()
+    bystander_of(what)
+
+
+def generation_across_two_chunks_at_the_cost_of_the_path():
+    def what():
+        session = extended()
+        address, key = session.chunks[BUFFER]
+        session.wires[1].frame(WRITE, b"x" * 64, session.immediate(BUFFER, 60), key,
+                               address + session.chunk_size - 32)
+        session.expect_close()
     bystander_of(what)
 
 

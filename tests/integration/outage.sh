@@ -47,7 +47,7 @@ writer_ends() {
 start_small_server() {
   local i exports=()
   for i in {1..5}; do exports+=(--export "disk$i=memory:4M"); done
-  start_server "${exports[@]}" --max-sessions 5 --queue-depth 64 --memory-limit 84M
+  start_server "${exports[@]}" --max-sessions 5 --queue-depth 64 --memory-limit 14M
   start_five old
   start_five new # which connect when somebody uses them
   at=$EPOCHREALTIME
@@ -451,14 +451,14 @@ seven_are_silent() {
 }
 it "seven of eight paths fall silent together: writes wait no longer than for one" seven_are_silent
 
-# Each path takes 16 x (64K + 4K) = 1088K: there is room for six, and four clients want eight.
+# Each path has 16 x 12K + 8 x 64K = 704K: there is room for six, and four clients want eight.
 # has_paths CLIENT COUNT: so many have come, as the server's log says.
 has_paths() { (($(grep -c "'vm$1' from .* connected" server.log) >= $2)); }
 paths_are_short() {
   requires_python nbd
   local i round uris=() arguments=()
   for i in {1..4}; do arguments+=(--export "disk$i=memory:1M"); done
-  arguments+=(--queue-depth 16 --max-io-size 64K --memory-limit 6600K --listen tcp:127.0.0.2:0)
+  arguments+=(--queue-depth 16 --max-io-size 64K --memory-limit 4300K --listen tcp:127.0.0.2:0)
   start_server "${arguments[@]}"
   local second
   second=$(grep -ohE '127\.0\.0\.2:[0-9]+' server.log | head -n 1)

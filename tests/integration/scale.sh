@@ -441,7 +441,11 @@ for i in range(64):
 while True: h.poll(-1)' "$uri" "$1"
   eventually 10 all_is_lent
   busy "${uris[@]}"
+  local ticks=$(ticks_of server)
   sleep 4
+  ticks=$(($(ticks_of server) - ticks))
+  echo "the server took $ticks ticks in 4 s"
+  [[ -n $sanitizer ]] || ((ticks < 20)) || fail "it looks for memory all the time"
   busy "${uris[@]}"
   bridge_name=late start_bridge "rnbd+tcp://$address/late" --lanes 2
   nbdinfo --size "$uri"
@@ -450,7 +454,35 @@ while True: h.poll(-1)' "$uri" "$1"
   for each in reader hung server; do kill_hard "$each"; done
 }
 all_is_lent() { (($(memory memory_lent) >= 7 << 20)); }
+ticks_of() { awk '{ print $14 + $15 }' "/proc/${pid[$1]}/stat"; }
 it "reads that hang use what is lent, and other clients go on" one_hangs read
 it "... and so do writes, of which the next is not read for long" one_hangs write
+
+# All requests of a bridge go over the same path.
+small_beside_hung() {
+  requires_python nbd
+  start_server --export hung=delay:read=3600s:memory:32M --export fine=memory:1M --memory-limit 15M \
+    --control "$PWD/control"
+  start_bridge "rnbd+tcp://$address" --lanes 2
+  limited /usr/bin/python3 -c '
+import nbd, sys, time
+def disk(name):
+    h = nbd.NBD()
+    h.connect_uri(sys.argv[1].replace(":///", f":///{name}"))
+    return h
+hung, fine = disk("hung"), disk("fine")
+for i in range(100): hung.aio_pread(nbd.Buffer(256 << 10), i * (256 << 10))
+until = time.monotonic() + 1
+while time.monotonic() < until: hung.poll(100)
+for i in range(100):
+    fine.pwrite(bytes([i]) * 4096, i * 4096)
+    assert fine.pread(4096, i * 4096) == bytes([i]) * 4096
+print("small requests took", time.monotonic() - until, "s")' "$uri"
+  (($(memory memory_waits) > 0)) || fail "no request has waited for memory"
+  no_path_was_lost
+  kill_hard bridge
+  kill_hard server
+}
+it "small requests go on beside large ones of the same path that wait for memory" small_beside_hung
 
 finish

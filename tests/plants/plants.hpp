@@ -70,6 +70,8 @@ namespace plants {
   X(unsent_answer_discarded, "memory is given back while an answer is sent from it")               \
   X(starved_keeps, "a request that waits for memory keeps what others wait for")                   \
   X(arriving_discarded, "memory is given back while a request arrives there")                      \
+  X(grant_untold, "a path is not told that it was lent what it waits for")                         \
+  X(idle_not_asked, "idle paths are not asked for what they have borrowed")                        \
   X(write_left_behind, "an OPEN is sent although a write given up may reach what it opens")        \
   X(given_up_overtaken, "a change does not wait for one of its owner's that was given up")         \
   X(given_up_for_ever, "what was given up counts as under way when it has ended")                  \

@@ -162,15 +162,18 @@ void draw_loans(Knobs& knobs, Rng rng) {
   if (!lends || !rng.chance(all_borrow ? 600 : 100)) return;
   knobs.queue_depth = std::max(knobs.queue_depth, rng.pick({std::uint16_t{5}, std::uint16_t{16}}));
   knobs.floor_requests = rng.pick({1U, 1U, 2U});
-  knobs.max_io_size = std::max(knobs.max_io_size, 8192U);
-  knobs.spare_memory = rng.below(std::min<std::uint64_t>(knobs.queue_depth, 4)) * 4096;
+  // Two pages of each chunk are always there. A slow network has its largest message already.
+  const std::uint32_t large = rng.pick({16384U, 32768U});
+  const bool slow = knobs.network.rate != 0;
+  if (!slow) knobs.max_io_size = std::max(knobs.max_io_size, large);
+  knobs.spare_memory = rng.below(8) * 4096;
   if (!rng.chance(700)) return;
   knobs.hot_spot = false;
   knobs.storage.at_once = 0;
   knobs.storage.delay_max = std::max<Duration>(knobs.storage.delay_max, 2ms);
-  for (DiskKnobs& disk : knobs.disks) disk.size = std::max<std::uint64_t>(disk.size, 200 * 512);
+  for (DiskKnobs& disk : knobs.disks) disk.size = std::max<std::uint64_t>(disk.size, 400 * 512);
   for (ClientKnobs& client : knobs.clients) {
-    client.concurrency = 16;
+    if (!slow) client.concurrency = 16;
     client.think_max = std::min<Duration>(client.think_max, 200us);
   }
 }

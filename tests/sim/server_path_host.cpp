@@ -61,14 +61,33 @@ void ServerPathHost::discard(std::span<const rtrs::MutableBytes> parts) {
 void ServerPathHost::await_memory() {
   world_.note("server", environment_.serial, "waits for memory", path_.starves(0) ? 1U : 0U,
               path_.starving_for());
-  scope_.after(world_.rng().delay(1ms, 2ms), [this] { go_on(); });
+  if (!std::exchange(shows_life_, true)) show_life_later();
 }
 
-/// A path within its floor never waits when it has tried again.
+void ServerPathHost::show_life_later() {
+  scope_.after(path_.sign_interval(), [this] {
+    shows_life_ = place_.open() && path_.starves();
+    if (!shows_life_) return;
+    path_.show_life();
+    if (path_.starves(0) && watch_) watch_->heard();  // it does not look for its client there
+    show_life_later();
+  });
+}
+
+/// Called in the midst of what other paths do.
+void ServerPathHost::wake() {
+  if (std::exchange(woken_, true)) return;
+  scope_.after(world_.rng().delay(0us, 200us), [this] {
+    woken_ = false;
+    go_on();
+  });
+}
+
+/// A path within its floor does not wait.
 void ServerPathHost::go_on() {
   if (!place_.open()) return;
-  path_.go_on(world_.now());
-  if (path_.starves(0) && watch_) watch_->heard();  // it does not look for its client there
+  path_.on_memory();
+  if (path_.starves(0) && watch_) watch_->heard();
   const bool starves = place_.open() && path_.starves();
   if (starves && path_.loan_in_use() + path_.starving_for() <= environment_.knobs.own_memory())
     world_.violate(who() + " lets a request wait for which it has memory of its own");
@@ -77,8 +96,6 @@ void ServerPathHost::go_on() {
     Link* const link = links_[cid].get();
     if (place_.open() && link != nullptr && link->starves && !path_.starves(cid)) progress(*link);
   }
-  if (!place_.open() || !path_.starves() || world_.broken()) return;
-  await_memory();
 }
 
 void ServerPathHost::check_loan() {
@@ -90,10 +107,13 @@ void ServerPathHost::check_loan() {
   const std::uint64_t in_use = path_.loan_in_use();
   const bool owes = loan.lent() > 0 && in_use < loan.floor() + loan.lent();
   const bool busy = std::exchange(requests_, path_.requests()) != path_.requests();
-  const bool must = loan.account()->is_short() || (path_.unanswered() == 0 && !busy);
+  const bool must = loan.asked() || (path_.unanswered() == 0 && !busy);
+  const bool was_asked = std::exchange(was_asked_, loan.asked());
   if (!owes || !must) return owes_since_.reset();
+  if (was_asked != loan.asked()) owes_since_.reset();
   if (!owes_since_) owes_since_ = world_.now();
-  const Duration patience = 1s + 4 * environment_.knobs.heartbeat_interval;
+  const Duration patience =
+      loan.asked() ? Duration{20ms} : 1s + 4 * environment_.knobs.heartbeat_interval;
   const Instant since = std::max(*owes_since_, world_.awake_since(environment_.server));
   if (world_.now() - since > patience)
     world_.violate(who() + " keeps memory that it has borrowed and does not use");
@@ -133,6 +153,9 @@ void ServerPathHost::add(const rtrs::wire::ConnectParameters& request, std::shar
                             .chunk_keys = chunk_keys_ ? &*chunk_keys_ : nullptr});
   link.queue_pair->on_ready = [this, &link] { schedule_progress(link); };
   link.queue_pair->on_post = [this, &link] { schedule_flush(link); };
+  link.queue_pair->on_sent = [this] {
+    if (place_.open() && path_.minds_memory()) wake();
+  };
   link.handler = &path_.add(cid, *link.queue_pair, rtrs::wire::encode(request));
   auto accept = path_.accept_parameters();
   if (linux_server_) accept.new_rkey = linux_server_->new_keys();

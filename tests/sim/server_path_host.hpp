@@ -78,6 +78,7 @@ class ServerPathHost final : public rtrs::ServerPathExecutor {
   }
   void discard(std::span<const rtrs::MutableBytes> parts) override;
   void await_memory() override;
+  void wake() override;
   void gone() override { environment_.on_gone(); }
 
   void report(rtrs::ServerEvent::Kind kind, rtrs::PathEnd end = {}) const;
@@ -85,6 +86,7 @@ class ServerPathHost final : public rtrs::ServerPathExecutor {
   bool progress(Link& link);
   void schedule_flush(Link& link);
   void go_on();
+  void show_life_later();
   bool silenced() const;
   void check_complaint(const rtrs::PathEnd& end);
   bool has_impostors() const;
@@ -104,7 +106,10 @@ class ServerPathHost final : public rtrs::ServerPathExecutor {
   std::vector<std::byte> chunks_;
   std::vector<std::unique_ptr<Link>> links_;
   std::optional<HeartbeatWatch> watch_;
-  bool refused_ = false;               ///< a complaint is in order
+  bool refused_ = false;  ///< a complaint is in order
+  bool woken_ = false;
+  bool shows_life_ = false;
+  bool was_asked_ = false;             ///< for what is lent
   std::optional<Instant> owes_since_;  ///< what is lent and not used
   std::uint64_t requests_ = 0;         ///< when that was looked at last
 };

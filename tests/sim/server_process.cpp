@@ -43,8 +43,9 @@ rnbd::BlockServerLimits block_server_limits(const Knobs& knobs, std::uint16_t qu
 
 /// Of a path that borrows; 0: none does.
 std::uint64_t floor_of(const Knobs& knobs, const rtrs::ServerSessionOptions& options) {
-  const std::uint64_t messages = std::uint64_t{options.queue_depth} * kMaxHeaderSize;
-  return knobs.floor_requests == 0 ? 0 : messages + knobs.own_memory();
+  constexpr std::uint64_t kOfChunk =
+      std::uint64_t{rtrs::PathLoan::kOwnPages} * rtrs::PathLoan::kPage;
+  return knobs.floor_requests == 0 ? 0 : options.queue_depth * kOfChunk + knobs.own_memory();
 }
 
 /// Without memory_paths, for all that may be there, with generations that are about to go.
@@ -389,7 +390,7 @@ rtrs::Admission::Admitted ServerProcess::admit(SessionId id, PathId path, std::s
     if (admitted.replaces != 0) ledger_.spare(admitted.replaces);
     door_.leave(path);
   }
-  if (admitted.spares.path != 0) spare_soon(admitted.spares, {id, path});
+  for (const auto spared : admitted.spares) spare_soon(spared, {id, path});
   check_counts();
   if (admitted.ends != 0) {
     scope_.soon([this, idle = admitted.ends] {

@@ -231,12 +231,20 @@ void SimQueuePair::place(Packet& packet, std::size_t upto) {
 }
 
 /// Streams: what the handler has no room for stays where it is.
-bool SimQueuePair::has_room(const Packet& packet, rtrs::QueuePairHandler& handler) const {
+SimQueuePair::Status SimQueuePair::find_room(const Packet& packet,
+                                             rtrs::QueuePairHandler& handler) {
   const bool begins = packet.kind == Packet::Kind::write && packet.landed == 0;
   const auto window = windows_.find(packet.to.key);
-  if (!begins || packet.payload.empty() || window == windows_.end()) return true;
-  return handler.has_room(packet.to.address - window->second.address,
-                          static_cast<std::uint32_t>(packet.payload.size()));
+  if (!begins || packet.payload.empty() || window == windows_.end()) return Status::drained;
+  const std::uint64_t address = packet.to.address - window->second.address;
+  const auto length = static_cast<std::uint32_t>(packet.payload.size());
+  if (!handler.asks_for_room(address, length)) return Status::drained;
+  const auto room = handler.room_for(address, length);
+  complaint_ = room.wrong;
+  const bool starves = room.wrong == nullptr && !room.there;
+  if (starves && !over_) return Status::starves;
+  ended_ = starves || room.wrong != nullptr;  // who has left does not read the answers
+  return ended_ ? Status::ended : Status::drained;
 }
 
 /// Streams: a large payload may come in two parts. False: the rest comes later.
@@ -255,9 +263,9 @@ SimQueuePair::Status SimQueuePair::progress(rtrs::QueuePairHandler& handler, uns
   auto budget = static_cast<unsigned>(world_.rng().between(1, 8));
   while (!inbox_.empty() && !world_.broken()) {
     if (budget-- == 0) return Status::more;
-    if (wire_->knobs().stream && !has_room(inbox_.front(), handler)) {
-      ended_ = over_;  // nobody reads the answers
-      return ended_ ? Status::ended : Status::starves;
+    if (wire_->knobs().stream) {
+      const Status room = find_room(inbox_.front(), handler);
+      if (room != Status::drained) return room;
     }
     if (wire_->knobs().stream && !land(inbox_.front())) return Status::more;
     if (world_.broken()) return Status::ended;

@@ -67,6 +67,7 @@ class SimQueuePair final : public rtrs::QueuePair {
   // For the driver.
   std::function<void()> on_ready;                   ///< progress() has something to do
   std::function<void()> on_post;                    ///< something waits for flush()
+  std::function<void()> on_sent;                    ///< the memory of some is not read any more
   std::function<void(rtrs::ConstBytes)> on_record;  ///< a connect record came
   std::function<void(std::uint32_t)> on_request;    ///< one is posted, with this immediate
   std::function<void(std::uint32_t)> on_answer;     ///< the handler is about to be told of one
@@ -110,6 +111,7 @@ class SimQueuePair final : public rtrs::QueuePair {
   void flush() override;
   rtrs::Ticket sent() const override { return sent_; }
   bool is_sent(rtrs::Ticket ticket) const override;
+  bool arriving() const override { return !inbox_.empty() && inbox_.front().landed > 0; }
   std::uint64_t carried() const override { return wire_->carried(world_.now()); }
   void disown_unsent() override;
   void disown_unsent_in(rtrs::ConstBytes memory) override;
@@ -145,7 +147,7 @@ class SimQueuePair final : public rtrs::QueuePair {
   static void add_newer_flag(std::vector<std::byte>& trailer);
   void accept_waiting();
   bool reject_stale(const Packet& packet);
-  bool has_room(const Packet& packet, rtrs::QueuePairHandler& handler) const;
+  Status find_room(const Packet& packet, rtrs::QueuePairHandler& handler);
   bool land(Packet& packet);
   void place(Packet& packet, std::size_t upto);
   bool find_target(const Packet& packet, Window& target);

@@ -219,6 +219,7 @@ void SimQueuePair::depart() {
   const auto waiting = static_cast<rtrs::Ticket>(
       std::ranges::count_if(queue_, [](const Packet& other) { return !is_local(other); }));
   sent_ = std::max(sent_, posted_ - waiting);
+  if (on_sent) on_sent();
   wire_->carry(side_, std::move(packet));
 }
 

@@ -83,6 +83,7 @@ class ServerPathExecutor {
   virtual void delay_answer(ServerRequest& request, int error) = 0;
   virtual void discard(std::span<const MutableBytes> parts) = 0;
   virtual void await_memory() = 0;
+  virtual void wake() = 0;
   /// Nothing executes in the path's chunks any more. Call forget() from a later event.
   virtual void gone() = 0;
 
@@ -154,6 +155,7 @@ class ServerMachine final : public ServerSessionOwner {
     }
     void on_spare(std::span<const MutableBytes> parts) override { executor->discard(parts); }
     void on_starved() override { executor->await_memory(); }
+    void on_memory_news() override { executor->wake(); }
     void on_gone() override { executor->gone(); }
     void delay_answer(ServerRequest& request, int error) override {
       executor->delay_answer(request, error);

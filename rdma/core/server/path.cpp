@@ -36,7 +36,7 @@ ServerPath::ServerPath(ServerSession& session, ServerPathOwner& owner, ServerPat
       connections_(options.cid_count),
       proofs_{options.cid_count, options.keys},
       chunks_{session.options().chunk_size()},
-      loan_{options.account, options.floor, session.options().queue_depth},
+      loan_{owner, options.account, options.floor, session.options().queue_depth},
       heartbeat_{options.heartbeat_interval, options.heartbeat_misses,
                  Heartbeat::Asks::in_silence} {
   for (std::uint16_t cid = 0; cid < options.cid_count; ++cid) {
@@ -158,8 +158,8 @@ void ServerPath::release() {
   released_ = true;
   if (executing_ != 0) {
     owner_.on_unused(chunks_.unused(requests_), PathChunks::held(requests_));
-    loan_.end();
   }
+  loan_.end();  // nothing wakes it any more
   check_gone();
 }
 
@@ -298,7 +298,10 @@ Complaint ServerPath::serve(const std::string& name) {
         options.queue_depth + (connection.cid == 0 ? kServerControlReceives : 1U), 0);
   }
   requests_.resize(options.queue_depth);
-  if (loan_.limited()) arriving_.resize(options.queue_depth);
+  loan_.belong_to(session_.identity.name);
+  for (Connection& connection : connections_) {
+    if (loan_.limited()) connection.ask_for_room(chunks_.size());
+  }
   messages_.resize(options.queue_depth * wire::kMaxUserMessage);
   session_.up();
   state_ = ServerPathState::connected;

@@ -34,7 +34,7 @@ struct PathRefusal {
 };
 
 /// The owner of a path, which decides about it or performs what it asks for, at once.
-class ServerPathOwner {
+class ServerPathOwner : public PathLoan::Owner {
  public:
   /// Asked when all connections are there and the client has told its session name. Nothing that
   /// concerns others happens before.
@@ -49,12 +49,14 @@ class ServerPathOwner {
   /// The driver has closed the path, but requests still execute in `held` bytes of its chunks.
   /// Storage that hangs may take for ever, so the memory of the `unused` parts may be given back.
   virtual void on_unused(std::span<const MutableBytes> unused, std::uint64_t held) = 0;
-  /// These parts of the memory hold nothing any more, and may be given back for now. Of a path with
-  /// an account only, as is the next one.
+  // Calls for a path with an account only:
+  /// These parts of the memory hold nothing any more, and may be given back for now.
   virtual void on_spare(std::span<const MutableBytes> /*parts*/) {}
-  /// Requests have begun to wait for memory: call ServerPath::go_on() every millisecond or so while
-  /// ServerPath::starves().
+  /// Requests have begun to wait for memory: call ServerPath::show_life() after each
+  /// ServerPath::sign_interval() while ServerPath::starves().
   virtual void on_starved() {}
+  /// There is memory, or others need some: call ServerPath::on_memory() soon. Any thread.
+  void on_memory_news() override {}
   /// The path is closed and nothing executes in its chunks: driver and memory may go, from a later
   /// event.
   virtual void on_gone() = 0;
@@ -128,10 +130,14 @@ class ServerPath {
   /// Requests wait for memory.
   bool starves() const { return !starving_.empty(); }
   /// The next write of the connection waits for memory: it must not be read.
-  bool starves(std::uint16_t cid) const { return connections_[cid].room == Room::awaited; }
-  /// Lets go on what has waited for memory that is there now. The driver then reads the connections
-  /// that do not starve any more.
-  void go_on(Instant now);
+  bool starves(std::uint16_t cid) const { return connections_[cid].awaits_room; }
+  /// True: on_memory() is to be called when requests have ended and their answers are sent.
+  bool minds_memory() const { return loan_.asked(); }
+  /// Lets go on what has waited for memory that is there now, and gives back what others need. The
+  /// driver then reads the connections that do not starve any more.
+  void on_memory();
+  void show_life();
+  Duration sign_interval() const;
   const PathLoan& loan() const { return loan_; }
   /// Bytes in chunks with a request, or with data that are not sent yet, without messages.
   std::uint64_t loan_in_use() const;
@@ -160,9 +166,6 @@ class ServerPath {
     bool under_way = false;
   };
 
-  /// Memory for the next write on a connection.
-  enum class Room : std::uint8_t { unknown, awaited, granted };
-
   class Connection final : public QueuePairHandler {
    public:
     ServerPath* path = nullptr;
@@ -170,10 +173,11 @@ class ServerPath {
     std::uint16_t cid = 0;
     Detour next;
     Ticket last_answer = 0;
-    Room room = Room::unknown;
-    Ticket last_sign = 0;  ///< of life, while it starves
+    bool awaits_room = false;  ///< memory for the next write
+    Ticket last_sign = 0;      ///< of life, meanwhile
 
-    bool has_room(std::uint64_t address, std::uint32_t length) override;
+    using QueuePairHandler::ask_for_room;
+    Room room_for(std::uint64_t address, std::uint32_t length) override;
     [[nodiscard]] Complaint on_write_with_immediate(std::uint32_t immediate,
                                                     std::uint32_t bytes) override;
     MutableBytes detour(std::uint64_t address, std::uint32_t length,
@@ -209,31 +213,38 @@ class ServerPath {
   /// Replies if anybody is there to hear it; the chunk is free.
   void end(ServerRequest& request, int error);
   void free(ServerRequest& request);
+  /// The chunk is free, and nothing is sent.
+  void drop(ServerRequest& request);
 
   // Memory of the handler
   void expect_next(const ServerRequest& request, MutableBytes memory);
   void let_go(ConstBytes memory);
 
   // Memory that is lent: path_memory.cpp
-  /// Bytes of the chunks that a connection or a read is about to use.
+  /// Bytes of a chunk that a connection or a read is about to use.
   struct Use {
-    std::uint64_t address = 0;
-    std::uint64_t length = 0;
+    std::uint32_t chunk = 0;
+    std::uint32_t begin = 0;
+    std::uint32_t length = 0;
     Connection* connection = nullptr;
     ServerRequest* request = nullptr;
+
+    std::uint64_t end() const { return std::uint64_t{begin} + length; }
   };
-  template <class Visit>
-  void for_each_chunk(const Use& use, Visit visit) const;
   std::uint64_t lacks(const Use& use) const;
   bool have_room(const Use& use);
+  void await_room();
   bool claim(const Use& use);
-  void expect_in(const Use& use);
-  bool has_room_to_answer(ServerRequest& request);
+  bool has_room_to_answer(ServerRequest& request) {
+    return request.data.size() <= QueuePairHandler::kAlwaysRoom || find_room_to_answer(request);
+  }
+  bool find_room_to_answer(ServerRequest& request);
   bool is_idle(std::uint32_t chunk) const;
-  void reclaim(std::uint64_t bytes, const Use& except);
+  MutableBytes forget(std::uint32_t chunk);
+  void clear(std::uint32_t chunk);
+  void reclaim(std::uint64_t bytes);
   void give_back_loan();
   void give_back_when_idle(Instant now);
-  void show_life(Instant now);
   void stop_starving();
 
   // For the session
@@ -257,9 +268,7 @@ class ServerPath {
   bool told_of_memory_ = false;  ///< the handler knows of the path
   PathChunks chunks_;
   PathLoan loan_;
-  std::vector<Use> starving_;   ///< oldest first
-  std::vector<bool> arriving_;  ///< by chunk: something lands there, or has, for the next request
-  Instant next_sign_{};         ///< of life, on connections that starve
+  std::vector<Use> starving_;  ///< oldest first
   std::optional<Instant> idle_since_;
   std::uint64_t begun_before_ = 0;       ///< requests, at the last tick
   bool has_spare_ = false;               ///< requests have come since all memory was given back

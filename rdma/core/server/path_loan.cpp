@@ -3,10 +3,10 @@
 
 namespace rtrs {
 
-PathLoan::PathLoan(MemoryAccount* account, std::uint64_t floor, std::uint16_t chunks)
-    : account_{account} {
+PathLoan::PathLoan(Owner& owner, MemoryAccount* account, std::uint64_t floor, std::uint16_t chunks)
+    : owner_{owner}, account_{account} {
   if (account_ == nullptr) return;
-  floor_ = floor - std::min(floor, std::uint64_t{chunks} * kPage);
+  floor_ = floor - std::min(floor, std::uint64_t{chunks} * kOwnPages * kPage);
   pages_.resize(chunks);
 }
 
@@ -24,16 +24,10 @@ PathLoan::Pages PathLoan::with(const Pages& now, std::uint64_t begin, std::uint6
 bool PathLoan::extend(std::uint32_t chunk, std::uint64_t begin, std::uint64_t end) {
   Pages& now = pages_[chunk];
   const Pages wanted = with(now, begin, end);
-  const std::uint64_t more = bytes(wanted.first - now.first);
-  if (more != 0) {
-    const std::uint64_t covered = floor_ + lent_;
-    const std::uint64_t all = all_used_ + more;
-    if (all > covered) {
-      if (!account_->lend(all - covered)) return false;
-      lent_ += all - covered;
-    }
-    all_used_ = all;
-  }
+  const std::uint64_t all = all_used_ + lendable(wanted) - lendable(now);
+  const std::uint64_t covered = floor_ + lent();
+  if (all > covered && all > all_used_ && !account_->lend(*this, all - covered)) return false;
+  all_used_ = all;
   now = wanted;
   return true;
 }
@@ -43,16 +37,17 @@ void PathLoan::forget(std::uint32_t chunk) {
   pages_[chunk] = {};
 }
 
-void PathLoan::settle() {
-  const std::uint64_t needed = all_used_ > floor_ ? all_used_ - floor_ : 0;
-  if (needed >= lent_) return;
-  account_->give_back(lent_ - needed);
-  lent_ = needed;
+void PathLoan::await(std::uint64_t bytes) {
+  const std::uint64_t all = all_used_ + bytes;
+  const std::uint64_t covered = floor_ + lent();
+  if (all > covered) return account_->await(*this, all - covered);
+  owner_.on_memory_news();  // it has just come
 }
 
-void PathLoan::end() {
-  if (lent_ != 0) account_->give_back(lent_);
-  lent_ = 0;
+void PathLoan::settle() {
+  const std::uint64_t needed = all_used_ > floor_ ? all_used_ - floor_ : 0;
+  const std::uint64_t has = lent();
+  if (needed < has) account_->give_back(*this, has - needed);
 }
 
 }  // namespace rtrs

@@ -19,116 +19,109 @@ constexpr Duration kSign = std::chrono::milliseconds{50};
 
 // ---- Room ---------------------------------------------------------------------------------------
 
-/// Calls visit(chunk, begin, end) with the bytes that are used of each chunk. An honest client
-/// writes to one.
-template <class Visit>
-void ServerPath::for_each_chunk(const Use& use, Visit visit) const {
-  const std::uint64_t size = chunks_.size();
-  const std::uint64_t all = chunks_.memory().size();
-  const std::uint64_t end = std::min(use.address + use.length, all);
-  for (std::uint64_t at = use.address; at < end;) {
-    const std::uint64_t chunk = at / size;
-    const std::uint64_t upto = std::min(end, (chunk + 1) * size);
-    visit(static_cast<std::uint32_t>(chunk), at - chunk * size, upto - chunk * size);
-    at = upto;
-  }
-}
-
-std::uint64_t ServerPath::lacks(const Use& use) const {
-  std::uint64_t sum = 0;
-  for_each_chunk(use, [&](std::uint32_t chunk, std::uint64_t begin, std::uint64_t end) {
-    sum += loan_.lacks(chunk, begin, end);
-  });
-  return sum;
-}
-
-/// The first to ask is served first, or else small requests would keep a large one waiting.
-bool ServerPath::have_room(const Use& use) {
-  if ((starving_.empty() || lacks(use) == 0) && claim(use)) return true;
-  starving_.push_back(use);
-  if (starving_.size() > 1) return false;
-  loan_.account()->begin_wait();
-  next_sign_ = Instant{};
-  owner_.on_starved();
-  return false;
-}
-
-/// Chunks without a request come first, so that a path within its floor always goes on.
-bool ServerPath::claim(const Use& use) {
-  const auto extend = [&] {
-    bool all = true;
-    for_each_chunk(use, [&](std::uint32_t chunk, std::uint64_t begin, std::uint64_t end) {
-      all = all && loan_.extend(chunk, begin, end);
-    });
-    return all;
-  };
-  if (extend()) return true;
-  reclaim(lacks(use), use);
-  return extend();
-}
-
-void ServerPath::expect_in(const Use& use) {
-  for_each_chunk(use, [&](std::uint32_t chunk, auto...) { arriving_[chunk] = true; });
-}
-
-bool ServerPath::Connection::has_room(std::uint64_t address, std::uint32_t length) {
-  if (!path->loan_.limited() || path->state_ != ServerPathState::connected) return true;
-  if (room == Room::awaited) return false;
-  // As nearly always: one chunk, and there is memory.
+/// A chunk is written by one connection at a time, and by nobody while its request executes, but
+/// for small writes to its start. So the rest can go back when the request has ended.
+QueuePairHandler::Room ServerPath::Connection::room_for(std::uint64_t address,
+                                                        std::uint32_t length) {
+  if (path->state_ != ServerPathState::connected) return {};
+  if (address >= path->chunks_.memory().size()) return {};  // the transport refuses it
   const std::uint32_t size = path->chunks_.size();
-  const auto chunk = static_cast<std::uint32_t>(address) / size;
-  const std::uint64_t begin = address - std::uint64_t{chunk} * size;
-  if (room == Room::unknown && path->starving_.empty() && chunk < path->requests_.size() &&
-      begin + length <= size && path->loan_.extend(chunk, begin, begin + length)) {
-    path->arriving_[chunk] = true;
-    return true;
+  const std::uint32_t chunk = static_cast<std::uint32_t>(address) / size;
+  const Use use{.chunk = chunk,
+                .begin = static_cast<std::uint32_t>(address) - chunk * size,
+                .length = length,
+                .connection = this};
+  if (length > size - use.begin) return {.wrong = "a write to more than one chunk"};
+  ServerRequest& request = path->requests_[chunk];
+  if (request.state != ServerRequest::State::free) {
+    return {.wrong = "a write to a chunk whose request still executes"};
   }
-  const Use use{.address = address, .length = length, .connection = this};
-  if (room == Room::unknown && !path->have_room(use)) {
-    room = Room::awaited;
-    return false;
+  const std::uint32_t self = cid + 1U;
+  if (request.writer != 0 && request.writer != self) {
+    return {.wrong = "two connections write to one chunk"};
   }
-  room = Room::unknown;
-  path->expect_in(use);
-  return true;
+  if (awaits_room) return {.there = false};
+  if (!path->loan_.covers(chunk, use.begin, use.end()) && !path->have_room(use)) {
+    awaits_room = true;
+    return {.there = false};
+  }
+  request.writer = self;
+  return {};
 }
 
 /// The data of an answer need room before they are there.
-bool ServerPath::has_room_to_answer(ServerRequest& request) {
-  if (!loan_.limited() || request.data.empty()) return true;
-  if (starving_.empty() && loan_.extend(request.buffer_id, 0, request.data.size())) return true;
+bool ServerPath::find_room_to_answer(ServerRequest& request) {
+  if (!loan_.limited() || loan_.covers(request.buffer_id, 0, request.data.size())) return true;
   request.state = ServerRequest::State::starved;
-  if (!have_room({.address = chunks_.offset_of(request.buffer_id),
-                  .length = request.data.size(),
-                  .request = &request})) {
-    return false;
-  }
+  const Use use{.chunk = request.buffer_id,
+                .length = static_cast<std::uint32_t>(request.data.size()),
+                .request = &request};
+  if (!have_room(use)) return false;
   request.state = ServerRequest::State::arrived;
   return true;
 }
 
-void ServerPath::go_on(Instant now) {
+std::uint64_t ServerPath::lacks(const Use& use) const {
+  return loan_.lacks(use.chunk, use.begin, use.end());
+}
+
+/// The first to ask is served first, or else others would keep a large one waiting. Whatever needs
+/// no loan passes it.
+bool ServerPath::have_room(const Use& use) {
+  if (starving_.empty() && loan_.extend(use.chunk, use.begin, use.end())) return true;
+  clear(use.chunk);
+  if ((starving_.empty() || lacks(use) == 0) && claim(use)) return true;
+  starving_.push_back(use);
+  if (starving_.size() > 1) return false;
+  await_room();
+  owner_.on_starved();
+  return false;
+}
+
+void ServerPath::await_room() {
+  give_back_loan();
+  loan_.await(lacks(starving_.front()));
+}
+
+/// Chunks without a request come first, so that a path within its floor always goes on. Others who
+/// wait get what goes back before that.
+bool ServerPath::claim(const Use& use) {
+  if (loan_.extend(use.chunk, use.begin, use.end())) return true;
+  clear(use.chunk);
+  if (loan_.is_wanted()) give_back_loan();
+  reclaim(lacks(use));
+  return loan_.extend(use.chunk, use.begin, use.end());
+}
+
+void ServerPath::on_memory() {
   while (starves() && claim(starving_.front())) {
     const Use next = starving_.front();
     starving_.erase(starving_.begin());
-    if (!starves()) loan_.account()->end_wait();
+    if (!starves()) loan_.stop_waiting();
     if (next.request == nullptr) {
-      next.connection->room = Room::granted;
-      expect_in(next);
+      // If it is another one's, the connection finds out when it is read on.
+      ServerRequest& request = requests_[next.chunk];
+      const bool is_free = request.state == ServerRequest::State::free && request.writer == 0;
+      if (is_free) request.writer = next.connection->cid + 1U;
+      next.connection->awaits_room = false;
     } else {
       next.request->state = ServerRequest::State::arrived;
       session_.take(*next.request, {});  // perhaps it closes the path
     }
   }
-  show_life(now);
+  if (loan_.is_wanted()) give_back_loan();
+  if (starves()) await_room();
+}
+
+Duration ServerPath::sign_interval() const {
+  return std::min(kSign, options_.heartbeat_interval / 2);
 }
 
 /// A connection that is not read does not answer its client, which would take it for dead.
-void ServerPath::show_life(Instant now) {
-  if (!starves() || now < next_sign_) return;
-  next_sign_ = now + std::min(kSign, options_.heartbeat_interval / 2);
+void ServerPath::show_life() {
+  if (!starves()) return;
   for (Connection& connection : connections_) {
-    if (connection.room != Room::awaited) continue;
+    if (!connection.awaits_room) continue;
     if (connection.queue_pair->sent() < connection.last_sign) continue;  // nobody reads them
     connection.last_sign =
         connection.queue_pair->write_with_immediate({}, {}, {}, wire::kHeartbeat);
@@ -138,7 +131,7 @@ void ServerPath::show_life(Instant now) {
 void ServerPath::stop_starving() {
   if (!starves()) return;
   starving_.clear();
-  loan_.account()->end_wait();
+  loan_.stop_waiting();
 }
 
 // ---- Memory that goes back ----------------------------------------------------------------------
@@ -150,22 +143,33 @@ bool ServerPath::is_idle(std::uint32_t chunk) const {
   using State = ServerRequest::State;
   const ServerRequest& request = requests_[chunk];
   const bool has_data = request.state != State::free && request.state != State::starved;
-  if (has_data || arriving_[chunk]) return false;
+  if (has_data || request.writer != 0) return false;
   return request.answer <= connections_[request.cid].queue_pair->sent();
 }
 
+/// The first pages stay: nobody is asked before a small write arrives there.
+MutableBytes ServerPath::forget(std::uint32_t chunk) {
+  const std::uint64_t end = std::min<std::uint64_t>(loan_.span(chunk), chunks_.size());
+  const std::uint64_t begin = std::min<std::uint64_t>(end, QueuePairHandler::kAlwaysRoom);
+  loan_.forget(chunk);
+  return chunks_.at(chunk).subspan(begin, end - begin);
+}
+
+/// What a former request has left there goes back.
+void ServerPath::clear(std::uint32_t chunk) {
+  if (loan_.span(chunk) == 0 || !is_idle(chunk)) return;
+  const MutableBytes part = forget(chunk);
+  owner_.on_spare({&part, 1});
+}
+
 /// At least so many bytes of idle chunks, if there are so many.
-void ServerPath::reclaim(std::uint64_t bytes, const Use& except) {
+void ServerPath::reclaim(std::uint64_t bytes) {
   std::vector<MutableBytes> parts;
-  const std::uint64_t size = chunks_.size();
   std::uint64_t freed = 0;
   for (std::uint32_t chunk = 0; chunk < requests_.size() && freed < bytes; ++chunk) {
-    const std::uint64_t begin = chunks_.offset_of(chunk);
-    const bool excepted = begin < except.address + except.length && except.address < begin + size;
-    if (loan_.used(chunk) == 0 || excepted || !is_idle(chunk)) continue;
-    parts.push_back(chunks_.at(chunk).first(std::min(loan_.span(chunk), size)));
+    if (loan_.used(chunk) == 0 || !is_idle(chunk)) continue;
     freed += loan_.used(chunk);
-    loan_.forget(chunk);
+    parts.push_back(forget(chunk));
   }
   if (!parts.empty()) owner_.on_spare(parts);
 }
@@ -173,14 +177,14 @@ void ServerPath::reclaim(std::uint64_t bytes, const Use& except) {
 /// Memory beyond the floor that is not in use goes back, because others wait.
 void ServerPath::give_back_loan() {
   if (state_ != ServerPathState::connected) return;
-  const std::uint64_t beyond = loan_.used() - std::min(loan_.used(), loan_.floor());
-  if (beyond != 0) reclaim(beyond, {});
+  reclaim(loan_.used() - std::min(loan_.used(), loan_.floor()));
   loan_.settle();
 }
 
 /// All of the memory goes back when nothing has been under way for a while.
 void ServerPath::give_back_when_idle(Instant now) {
   if (loan_.is_wanted()) give_back_loan();
+  loan_.relax();
   const bool idle = unanswered_ == 0 && std::exchange(begun_before_, begun_) == begun_;
   if (!idle) {
     idle_since_.reset();
@@ -189,8 +193,14 @@ void ServerPath::give_back_when_idle(Instant now) {
   }
   if (!idle_since_) idle_since_ = now;
   if (!has_spare_ || now - *idle_since_ < kIdle) return;
-  for (std::uint32_t chunk = 0; chunk < requests_.size(); ++chunk) {
-    if (!is_idle(chunk)) return reclaim(loan_.used(), {}), loan_.settle();
+  bool in_use = false;
+  for (std::uint32_t chunk = 0; chunk < requests_.size() && !in_use; ++chunk)
+    in_use = !is_idle(chunk);
+  for (const Connection& connection : connections_)
+    in_use = in_use || connection.queue_pair->arriving();
+  if (in_use) {
+    reclaim(loan_.used());
+    return loan_.settle();
   }
   for (std::uint32_t chunk = 0; chunk < requests_.size(); ++chunk) loan_.forget(chunk);
   has_spare_ = false;
@@ -202,18 +212,16 @@ void ServerPath::give_back_when_idle(Instant now) {
 std::uint64_t ServerPath::loan_in_use() const {
   std::uint64_t sum = 0;
   for (std::uint32_t chunk = 0; chunk < requests_.size(); ++chunk) {
-    if (loan_.used(chunk) != 0 && !is_idle(chunk)) sum += loan_.used(chunk);
+    const bool waits = requests_[chunk].state == ServerRequest::State::starved;
+    if (!waits && !is_idle(chunk)) sum += loan_.used(chunk);
   }
   return sum;
 }
 
 std::uint64_t ServerPath::starving_for() const {
   if (!starves()) return 0;
-  std::uint64_t sum = lacks(starving_.front());
-  for_each_chunk(starving_.front(), [&](std::uint32_t chunk, auto...) {
-    if (is_idle(chunk)) sum += loan_.used(chunk);
-  });
-  return sum;
+  const Use& use = starving_.front();
+  return lacks(use) + (is_idle(use.chunk) ? loan_.used(use.chunk) : 0);
 }
 
 }  // namespace rtrs

@@ -29,8 +29,11 @@ Complaint ServerPath::on_request(Connection& connection, std::uint32_t immediate
   if (where.buffer_id >= requests_.size()) return "a request for a chunk that does not exist";
   ServerRequest& request = requests_[where.buffer_id];
   if (request.state != State::free) return "a request for a chunk whose request still executes";
+  if (request.writer != 0 && request.writer != connection.cid + 1U) {
+    return "a request for a chunk that another connection writes to";
+  }
   request.state = State::arrived;
-  if (loan_.limited()) arriving_[where.buffer_id] = false;
+  request.writer = 0;
   if (!options_.new_keys) return begin(connection.cid, immediate);
   revoking_[where.buffer_id] = immediate;
   connection.queue_pair->revoke(where.buffer_id);
@@ -134,7 +137,11 @@ void ServerPath::free(ServerRequest& request) {
   RTRS_ENSURE(unanswered_ > 0 && request.state != State::free);
   request.state = State::free;
   --unanswered_;
-  if (loan_.is_wanted()) give_back_loan();
+}
+
+void ServerPath::drop(ServerRequest& request) {
+  free(request);
+  if (minds_memory()) owner_.on_memory_news();
 }
 
 void ServerPath::reply(const ServerRequest& request, int error) {

@@ -61,6 +61,9 @@ struct ServerRequest {
   std::uint64_t batch = 0;        ///< judged together with the others of this number
   RemoteMemory answer_to;
   std::uint64_t answer = 0;  ///< the Ticket of the newest answer from its chunk
+  /// The cid of the connection that writes to its chunk, or has, for the next request, and 1; 0:
+  /// none does. Of a path with an account only.
+  std::uint32_t writer = 0;
   bool need_invalidate = false;
 };
 

@@ -241,7 +241,7 @@ bool ServerSession::judge_write(ServerRequest& request, const wire::WriteTrailer
     case SlotVerdict::answer_older:
       ++repeats_.dropped;
       if (!options_.races()) {
-        request.path->free(request);
+        request.path->drop(request);
       } else {
         request.path->end(request, ESTALE);
       }

@@ -63,7 +63,7 @@ ServerDriver::ServerDriver(ServerOptions options, ServerHandler& handler)
       random_{seeded()},
       id_{options_.id != 0 ? options_.id : random_() | 1},
       refusals_{options_.log},
-      account_{options_.memory_limit},
+      account_{options_.memory_limit, options_.memory_limit_per_user, &account_lock_},
       admission_{admission_limits(options_, &account_)} {
   for (unsigned i = 0; i < options_.reactors; ++i) {
     reactors_.push_back(std::make_unique<Reactor>(i));
@@ -286,9 +286,11 @@ Admission::Admitted ServerDriver::admit(Place path, std::string_view name,
   const std::lock_guard lock{mutex_};
   if (stopping_) return {.why_not = "the server stops"};
   const auto admitted = admission_.admit(path.session, path.path, name, user);
-  if (const auto found = sessions_.find(admitted.spares.session); found != sessions_.end()) {
+  for (const Place spared : admitted.spares) {
+    const auto found = sessions_.find(spared.session);
+    if (found == sessions_.end()) continue;
     post_surely(found->second->reactor().io(),
-                [host = found->second, spared = admitted.spares.path] { host->spare(spared); });
+                [host = found->second, path = spared.path] { host->spare(path); });
   }
   if (const auto found = sessions_.find(admitted.ends); found != sessions_.end()) {
     post_surely(found->second->reactor().io(), [idle = found->second] { idle->end_if_idle(); });

@@ -25,6 +25,16 @@
 
 namespace rtrs {
 
+/// Nothing is locked meanwhile, and event loops are only woken.
+class AccountLock final : public MemoryAccount::Lock {
+ public:
+  void lock() override { mutex_.lock(); }
+  void unlock() override { mutex_.unlock(); }
+
+ private:
+  std::mutex mutex_;
+};
+
 /// Connections come in on reactor 0; then they belong to their session's reactor.
 ///
 /// Threads: as Server; welcome() on reactor 0; sessions on theirs.
@@ -134,6 +144,7 @@ class ServerDriver final : public Server, public SessionEnvironment, public Acce
   std::vector<LateEntrance> late_;                       ///< changes on reactor 0, under mutex_
   std::size_t next_reactor_ = 0;
   std::atomic<unsigned> connections_{0};
+  AccountLock account_lock_;
   MemoryAccount account_;
   std::atomic<std::uint64_t> memory_waits_{0};
   std::atomic<Instant> told_of_memory_{Instant::min()};

@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "rdma/client_log.hpp"
+#include "rdma/core/server/path_loan.hpp"
 #include "rdma/wire/immediate.hpp"
 
 namespace rtrs {
@@ -23,11 +24,12 @@ constexpr unsigned kFewestHandshakes = 64, kMostHandshakes = 1024;
 
 }  // namespace
 
-/// Messages of all requests, and data of some large ones.
+/// Small data and messages of all requests, and data of some large ones.
 std::uint64_t floor_of_path(std::uint32_t queue_depth, std::uint32_t max_io_size) {
-  constexpr std::uint64_t kLarge = 16;
+  constexpr std::uint64_t kLarge = 8;
+  constexpr std::uint64_t kOfChunk = std::uint64_t{PathLoan::kOwnPages} * PathLoan::kPage;
   const std::uint64_t all = std::uint64_t{queue_depth} * (max_io_size + kMaxHeaderSize);
-  return std::min(all, std::uint64_t{queue_depth} * kMaxHeaderSize + kLarge * max_io_size);
+  return std::min(all, queue_depth * kOfChunk + kLarge * max_io_size);
 }
 
 std::uint64_t memory_of_machine() {

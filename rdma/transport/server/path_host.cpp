@@ -24,10 +24,6 @@ namespace asio = boost::asio;
 /// Far longer than a client needs to end a memory registration, far shorter than anybody minds.
 constexpr auto kErrorDelay = std::chrono::milliseconds{10};
 
-/// Memory may be there again: soon enough for storage that is fast, and seldom enough to cost
-/// little.
-constexpr auto kMemoryPause = std::chrono::milliseconds{1};
-
 /// Bytes that a path leaves to the heap of those who are there. Where the address space is limited,
 /// or memory that nobody uses yet counts, the chunks would take all.
 constexpr std::size_t kReservedMemory = 8 << 20;
@@ -114,6 +110,7 @@ void PathHost::Link::run_deferred() {
     return;
   }
   if (connection->wants_to_write()) readiness.wait_to_write();
+  if (host.path_.minds_memory()) host.wake();
   if (draining) host.send_rest();
 }
 
@@ -205,30 +202,48 @@ void PathHost::discard(std::span<const MutableBytes> parts) {
 
 void PathHost::await_memory() {
   server_.on_starved();
-  try_memory_later();
+  if (!std::exchange(shows_life_, true)) show_life_later();
 }
 
-void PathHost::try_memory_later() {
-  memory_timer_.expires_after(kMemoryPause);
+void PathHost::show_life_later() {
+  memory_timer_.expires_after(path_.sign_interval());
   memory_timer_.async_wait([this](boost::system::error_code cancelled) {
-    if (!cancelled) go_on();
+    if (!cancelled) show_life();
+  });
+}
+
+void PathHost::show_life() {
+  shows_life_ = open() && path_.starves();
+  if (!shows_life_) return;
+  path_.show_life();
+  for (const auto& link : links_) {
+    if (open() && link && link->starves) end_if_left(*link);
+  }
+  show_life_later();
+}
+
+/// A client that has left does not read the answers to what it has sent.
+void PathHost::end_if_left(Link& link) {
+  if (!link.readiness.hung_up()) return;
+  report(ServerEvent::Kind::ended,
+         {.kind = PathEnd::Kind::left, .cid = cid_of(link), .text = "closed by the client"});
+}
+
+/// Any thread.
+void PathHost::wake() {
+  if (woken_.exchange(true)) return;
+  post_surely(reactor_.io(), [this] {
+    woken_ = false;
+    go_on();
   });
 }
 
 void PathHost::go_on() {
-  if (open()) path_.go_on(now());
-  for (const auto& link : links_) {
-    if (open() && link && link->starves) read_again(*link);
+  if (open()) path_.on_memory();
+  for (std::uint16_t cid = 0; cid < links_.size(); ++cid) {
+    Link* const link = links_[cid].get();
+    if (open() && link != nullptr && link->starves && !path_.starves(cid)) progress(*link);
   }
-  if (open() && path_.starves()) try_memory_later();
-}
-
-/// A client that has left does not read the answers to what it has sent.
-void PathHost::read_again(Link& link) {
-  if (!path_.starves(cid_of(link))) return progress(link);
-  if (!link.readiness.hung_up()) return;
-  report(ServerEvent::Kind::ended,
-         {.kind = PathEnd::Kind::left, .cid = cid_of(link), .text = "closed by the client"});
 }
 
 // ---- Connections --------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 // One path of a server's session in operation: its connections on its reactor, its chunks.
 #pragma once
 
+#include <atomic>
 #include <boost/asio/steady_timer.hpp>
 #include <deque>
 #include <memory>
@@ -117,6 +118,7 @@ class PathHost final : public ServerPathExecutor {
   void delay_answer(ServerRequest& request, int error) override;
   void discard(std::span<const MutableBytes> parts) override;
   void await_memory() override;
+  void wake() override;
   void gone() override { server_.on_path_gone(number_, reactor_); }
 
   void open(std::uint16_t cid, Incoming& incoming);
@@ -130,9 +132,10 @@ class PathHost final : public ServerPathExecutor {
   std::string security() const;
   std::uint16_t cid_of(const Link& link) const;
   void answer_delayed();
-  void try_memory_later();
   void go_on();
-  void read_again(Link& link);
+  void show_life_later();
+  void show_life();
+  void end_if_left(Link& link);
   void release();
   void finish();
   void log(LogLevel level, const char* event, const std::string& text) const;
@@ -156,8 +159,10 @@ class PathHost final : public ServerPathExecutor {
   };
   std::deque<Delayed> delayed_;
   boost::asio::steady_timer delay_timer_;
-  boost::asio::steady_timer memory_timer_;  ///< runs while requests wait for memory
-  std::shared_ptr<PathContext> context_;    ///< the transport's state for the path
+  boost::asio::steady_timer memory_timer_;
+  bool shows_life_ = false;               ///< the timer runs: requests wait, or have lately
+  std::atomic<bool> woken_{false};        ///< and has not gone on yet
+  std::shared_ptr<PathContext> context_;  ///< the transport's state for the path
 };
 
 }  // namespace rtrs

@@ -56,6 +56,7 @@ class TcpQueuePair final : public Connection {
   void flush() override;
   Ticket sent() const override { return queue_.sent(); }
   bool is_sent(Ticket ticket) const override { return queue_.is_sent(ticket); }
+  bool arriving() const override { return arrival_.active; }
   std::uint64_t carried() const override { return bytes_carried(stream_.descriptor()); }
   void disown_unsent() override { queue_.disown(); }
   void disown_unsent_in(ConstBytes memory) override { queue_.disown(memory); }
@@ -124,8 +125,7 @@ class TcpQueuePair final : public Connection {
   Status take(QueuePairHandler& handler, ssize_t result, std::size_t direct, std::size_t room);
   std::size_t room() const { return std::min(read_size_, kStaging - staged_); }
   bool consume(QueuePairHandler& handler, ConstBytes bytes, std::size_t& used);
-  Status take_staged(QueuePairHandler& handler);
-  bool has_room(QueuePairHandler& handler, const FrameHeader& header) const;
+  bool find_room(QueuePairHandler& handler, const FrameHeader& header);
   bool begin(QueuePairHandler& handler, const FrameHeader& header);
   bool begin_write(QueuePairHandler& handler, const FrameHeader& header);
   bool begin_send(const FrameHeader& header);

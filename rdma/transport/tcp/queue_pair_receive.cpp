@@ -52,7 +52,7 @@ Connection::Status TcpQueuePair::progress(QueuePairHandler& handler) {
   flush();
   if (starves_) {
     if (!failure_.empty()) return Status::broken;
-    if (const Status status = take_staged(handler); status != Status::more) return status;
+    if (const Status status = take(handler, 0, 0, 0); status != Status::more) return status;
   }
   if (const ssize_t awaited = std::exchange(awaited_, -EAGAIN); awaited != -EAGAIN) {
     if (!failure_.empty()) return Status::broken;
@@ -87,7 +87,7 @@ Connection::Status TcpQueuePair::receive_some(QueuePairHandler& handler) {
 }
 
 /// At most `direct` of the received bytes are already at their place, and up to `room` are in the
-/// staging buffer.
+/// staging buffer. Nothing was received, if it starves.
 Connection::Status TcpQueuePair::take(QueuePairHandler& handler, ssize_t result, std::size_t direct,
                                       std::size_t room) {
   if (result < 0) {
@@ -96,7 +96,7 @@ Connection::Status TcpQueuePair::take(QueuePairHandler& handler, ssize_t result,
     fail("receiving failed", static_cast<int>(-result));
     return Status::broken;
   }
-  if (result == 0) {
+  if (result == 0 && !starves_) {
     if (!arrival_.active && staged_ == 0) {
       fail("the peer closed the connection");
       return Status::closed;
@@ -115,20 +115,14 @@ Connection::Status TcpQueuePair::take(QueuePairHandler& handler, ssize_t result,
   if (landed > 0 && arrival_.done == arrival_.header.length && !end(handler)) {
     return Status::broken;
   }
-  staged_ += received - landed;
-  if (const Status status = take_staged(handler); status != Status::more) return status;
-  return received < direct + room && !stream_.has_more() ? Status::drained : Status::more;
-}
-
-/// As much of it as there is room for. Never drained.
-Connection::Status TcpQueuePair::take_staged(QueuePairHandler& handler) {
   starves_ = false;
-  const std::size_t total = staged_;
+  const std::size_t total = staged_ + received - landed;
   std::size_t used = 0;
   if (!consume(handler, {staging_.get(), total}, used)) return Status::broken;
   staged_ = total - used;
   if (used > 0 && staged_ > 0) std::memmove(staging_.get(), staging_.get() + used, staged_);
-  return starves_ ? Status::starves : Status::more;
+  if (starves_) return Status::starves;
+  return received < direct + room && !stream_.has_more() ? Status::drained : Status::more;
 }
 
 bool TcpQueuePair::consume(QueuePairHandler& handler, ConstBytes bytes, std::size_t& used) {
@@ -137,10 +131,8 @@ bool TcpQueuePair::consume(QueuePairHandler& handler, ConstBytes bytes, std::siz
       if (bytes.size() - used < sizeof(FrameHeader)) return true;
       const auto header = decode_frame_header(bytes.subspan(used), digests_.header);
       if (!header) return fail(std::string{"bad frame: "} + to_string(header.error()));
-      if (!has_room(handler, *header)) {
-        starves_ = true;
-        return true;
-      }
+      const bool asks = handler.asks_for_room(header->address, header->length);
+      if (asks && !find_room(handler, *header)) return starves_;
       used += sizeof(FrameHeader);
       if (!begin(handler, *header)) return false;
     } else {
@@ -155,10 +147,13 @@ bool TcpQueuePair::consume(QueuePairHandler& handler, ConstBytes bytes, std::siz
   return true;
 }
 
-bool TcpQueuePair::has_room(QueuePairHandler& handler, const FrameHeader& header) const {
+/// False: it starves, or the write is not in order.
+bool TcpQueuePair::find_room(QueuePairHandler& handler, const FrameHeader& header) {
   if (static_cast<Opcode>(header.opcode) != Opcode::write || header.length == 0) return true;
-  if (regions_ != nullptr && RegionTable::has(header.key)) return true;
-  return handler.has_room(header.address, header.length);
+  const auto room = handler.room_for(header.address, header.length);
+  if (room.wrong != nullptr) return fail(room.wrong);
+  starves_ = !room.there;
+  return room.there;
 }
 
 bool TcpQueuePair::begin(QueuePairHandler& handler, const FrameHeader& header) {

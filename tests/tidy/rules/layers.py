@@ -246,7 +246,8 @@ PERFORMERS = {"allow", "attach", "close", "connect", "fail", "fail_overdue", "fa
 SERVER_PERFORMERS = {"add", "add_path", "admit", "close", "forget", "leaves", "let_others_go",
                      "progress", "read", "report", "send_rest", "serves"}
 # For ServerPath and questions: memory, users.
-SERVER_PERFORMERS |= {"await_memory", "discard", "give_back", "go_on", "provide_chunks", "user"}
+SERVER_PERFORMERS |= {"await_memory", "discard", "give_back", "go_on", "provide_chunks", "user",
+                      "show_life_later", "wake"}
 # Of DeviceTable: they send messages, wait, and tell users (there: the checker) of the outcome.
 DEVICE_PERFORMERS = {"connect", "join", "reopen", "reopened",
                      "reopening_failed", "start"}

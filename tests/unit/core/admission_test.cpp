@@ -403,7 +403,7 @@ struct Short {
     REQUIRE(admitted.why_not == nullptr);
     return {.place = {considered.session, considered.path},
             .replaces = admitted.replaces,
-            .spares = admitted.spares};
+            .spares = admitted.spares.empty() ? Admission::Place{} : admitted.spares.front()};
   }
   void set_inaccessible(std::initializer_list<unsigned> entrances) {
     for (const unsigned one : entrances) admission.set_access(one, wire::PathAccess::inaccessible);
@@ -534,9 +534,50 @@ TEST_CASE("a user whose memory is used up spares a path of his own") {
   REQUIRE(come(once(2, 0, 1), "two").why_not == nullptr);
   REQUIRE(come(once(2, 0, 1, 1), "two").why_not == nullptr);
   REQUIRE(come(once(2, 0, 1, 2), "two").error == ENOMEM);
-  CHECK(come(once(3, 0, 1), "one").spares.session == 1);
+  CHECK(come(once(3, 0, 1), "one").spares.at(0).session == 1);
   CHECK(come(once(3, 0, 1, 1), "one").error == ENOMEM);
   CHECK(come(once(4, 0, 1), "one").error == ENOMEM);
+}
+
+TEST_CASE("as many paths go as one that is needed takes, or none") {
+  AdmissionLimits few = limits();
+  few.max_sessions = 9;
+  few.max_paths_per_session = 8;
+  few.path_floor = 20;
+  few.memory_limit = 160;
+  MemoryAccount account{few.memory_limit};
+  few.account = &account;
+  Admission admission{few};
+  const auto come = [&](std::uint8_t session, std::uint8_t path, bool borrows) {
+    const auto parameters = once(session, 0, 1, path);
+    const auto considered = admission.consider(parameters, "", "", 0, borrows);
+    if (considered.error != 0) return Admission::Admitted{.error = considered.error};
+    const std::string name(1, static_cast<char>('a' + session));
+    return admission.admit(considered.session, considered.path, name);
+  };
+  for (std::uint8_t path = 0; path < 4; ++path) REQUIRE(come(1, path, true).error == 0);
+  SUBCASE("enough") {
+    for (std::uint8_t path = 0; path < 4; ++path) REQUIRE(come(2, path, true).error == 0);
+    REQUIRE(account.floors() == 160);
+    const auto large = come(3, 0, false);
+    CHECK(large.error == 0);
+    CHECK(large.spares.size() == 5);
+    CHECK(account.floors() == 160);
+    CHECK(admission.memory() == 160);
+    for (const Admission::Place spared : large.spares) {
+      admission.close_path(spared.session, spared.path);
+      admission.remove_path(spared.session, spared.path);
+    }
+    CHECK(admission.memory() == 160);
+    CHECK(come(4, 0, true).spares.size() == 1);
+  }
+  SUBCASE("too few") {
+    for (std::uint8_t session = 2; session < 6; ++session)
+      REQUIRE(come(session, 0, true).error == 0);
+    CHECK(come(6, 0, false).error == ENOMEM);
+    CHECK(account.floors() == 160);
+    CHECK(come(7, 0, true).spares.size() == 1);  // of the four
+  }
 }
 
 TEST_CASE("a session without paths is over, unless it lingers") {

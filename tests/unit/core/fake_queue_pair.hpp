@@ -29,9 +29,10 @@ class FakeQueuePair final : public QueuePair {
   std::uint64_t bytes_carried = 0;  ///< what carried() answers
   int disowned = 0;
   int detours_ended = 0;
-  bool anywhere = false;  ///< what sends_from_anywhere() answers
-  bool landed = true;     ///< what collect() answers
-  bool in_place = false;  ///< what works_in_place() answers
+  bool anywhere = false;    ///< what sends_from_anywhere() answers
+  bool in_arrival = false;  ///< what arriving() answers
+  bool landed = true;       ///< what collect() answers
+  bool in_place = false;    ///< what works_in_place() answers
 
   Ticket write_with_immediate(RemoteMemory to, ConstBytes data, ConstBytes header,
                               std::uint32_t immediate) override {
@@ -62,6 +63,7 @@ class FakeQueuePair final : public QueuePair {
   bool works_in_place(std::uint32_t) const override { return in_place; }
   void withdraw(std::uint32_t window) override { exposed.erase(window); }
   void flush() override {}
+  bool arriving() const override { return in_arrival; }
   Ticket sent() const override { return std::min(sent_up_to, Ticket{posts.size()}); }
   std::uint64_t carried() const override { return bytes_carried; }
   void disown_unsent() override { ++disowned; }

@@ -52,6 +52,7 @@ class TestExecutor final : public ServerPathExecutor {
   }
   void discard(std::span<const MutableBytes>) override {}
   void await_memory() override {}
+  void wake() override {}
   void gone() override { is_gone = true; }
 
   void report(Event kind, const PathEnd& why = {}) {
