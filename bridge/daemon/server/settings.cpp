@@ -2,6 +2,8 @@
 // The settings with a value each: their rules, and how values are read.
 #include "bridge/daemon/server/settings.hpp"
 
+#include <sys/resource.h>
+
 #include <algorithm>
 #include <iterator>
 #include <limits>
@@ -115,19 +117,22 @@ constexpr SettingRule kRules[] = {
     {"memory-limit", "SIZE", "4G",
      "Request memory of all sessions together (default: one path for each of max-sessions, but at "
      "most half of the machine's memory). Over RDMA a path of a session takes queue depth x (max "
-     "I/O size + 4096); over TCP it has queue depth x 4096 and 16 x max I/O size, and borrows more "
+     "I/O size + 4096); over TCP it has queue depth x 12288 and 8 x max I/O size, and borrows more "
      "while it is busy.",
      [](Settings& s, Value v) { return set_size(s.memory_limit, v, 8192, kUnlimited); }},
-    {"max-sessions", "N", "1024", "Client sessions at a time (default 1024).",
+    {"max-sessions", "N", "1024",
+     "Client sessions at a time (default 1024, fewer on a machine with less than 20 GiB).",
      [](Settings& s, Value v) { return set_number(s.max_sessions, v, 1, 65535); }},
     {"max-sessions-per-user", "N", "16",
      "Client sessions of one user who has proven a name (default: max-sessions).",
      [](Settings& s, Value v) { return set_number(s.max_sessions_per_user, v, 1, 65535); }},
     {"memory-limit-per-user", "SIZE", "512M",
-     "Request memory of all sessions of one such user, without what they borrow (default: the "
-     "memory limit).",
+     "Request memory of all sessions of one such user, with what they borrow (default: the memory "
+     "limit).",
      [](Settings& s, Value v) { return set_size(s.memory_limit_per_user, v, 8192, kUnlimited); }},
-    {"max-connections", "N", "8192", "Connections at a time (default 8192).",
+    {"max-connections", "N", "8192",
+     "Connections at a time (default 8192, but at most half of LimitNOFILE, and fewer on a machine "
+     "with less than 7 GiB).",
      [](Settings& s, Value v) { return set_number(s.max_connections, v, 1, 1000000); }},
     {"session-iops-limit", "N", "1000",
      "Operations per second that each client session may do, over all that it has open (default: "
@@ -198,6 +203,27 @@ tl::expected<rtrs::AuthMode, std::string> parse_auth_mode(std::string_view value
     if (value == to_string(mode)) return mode;
   }
   return tl::unexpected("'" + std::string{value} + "' is neither psk nor none");
+}
+
+unsigned default_max_sessions(std::uint64_t memory) {
+  constexpr std::uint64_t kFewest = 16, kMost = 1024, kQueueDepth = 256, kMaxIoSize = 256 * 1024;
+  if (memory == 0) return kMost;
+  const std::uint64_t each = 2 * rtrs::floor_of_path(kQueueDepth, kMaxIoSize);
+  return static_cast<unsigned>(std::clamp(memory / 2 / each, kFewest, kMost));
+}
+
+unsigned default_max_connections(std::uint64_t memory, std::uint64_t descriptors) {
+  constexpr std::uint64_t kFewest = 64, kMost = 8192, kMemoryOfEach = 100 * 1024;
+  const std::uint64_t of_memory = memory == 0 ? kMost : memory / 8 / kMemoryOfEach;
+  return static_cast<unsigned>(std::clamp(std::min(of_memory, descriptors / 2), kFewest, kMost));
+}
+
+/// The program raises its limit of descriptors as far as it may.
+unsigned default_max_connections() {
+  rlimit limit{};
+  const bool limited = ::getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_max != RLIM_INFINITY;
+  const auto descriptors = limited ? static_cast<std::uint64_t>(limit.rlim_max) : kUnlimited;
+  return default_max_connections(rtrs::memory_of_machine(), descriptors);
 }
 
 /// Those of annexes stand behind the place of what outlives the server.

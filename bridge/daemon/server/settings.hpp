@@ -21,6 +21,18 @@
 
 namespace rnbd {
 
+/// Clients for which a machine has memory, half of which may be theirs: with default options over
+/// TCP, and as much beside it to lend.
+///
+/// Units: `memory` in bytes; 0 = unknown.
+unsigned default_max_sessions(std::uint64_t memory);
+/// Connections for which there is memory, and half of the descriptors that the program may have.
+///
+/// Units: as above.
+unsigned default_max_connections(std::uint64_t memory, std::uint64_t descriptors);
+/// Of this machine and process.
+unsigned default_max_connections();
+
 struct Settings {
   std::vector<rtrs::ListenAddress> listen;
   Directions directions;
@@ -37,10 +49,10 @@ struct Settings {
   std::uint32_t queue_depth = 256;
   std::uint32_t max_io_size = 256 * 1024;  ///< bytes
   std::uint64_t memory_limit = 0;          ///< bytes; 0 = chosen by the server
-  unsigned max_sessions = 1024;
+  unsigned max_sessions = default_max_sessions(rtrs::memory_of_machine());
   unsigned max_sessions_per_user = 0;       ///< 0 = max_sessions
   std::uint64_t memory_limit_per_user = 0;  ///< bytes; 0 = the memory limit
-  unsigned max_connections = 8192;
+  unsigned max_connections = default_max_connections();
   Limits session_limits;  ///< of each session's requests
   rtrs::Duration heartbeat = std::chrono::milliseconds{500};
   rtrs::Duration handshake_timeout = std::chrono::seconds{10};

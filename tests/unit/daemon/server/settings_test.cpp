@@ -240,15 +240,29 @@ TEST_CASE("settings: what cannot work together is said before anything is opened
   CHECK(has(contradiction_in(settings), "do not fit"));
   settings.max_io_size = 256 * 1024;
   settings.queue_depth = 256;
-  settings.memory_limit = 256 * 4 * 1024 + 16 * 256 * 1024;
+  settings.memory_limit = 256 * 12 * 1024 + 8 * 256 * 1024;
   CHECK(contradiction_in(settings) == "");
   settings.memory_limit -= 1;
   CHECK(has(contradiction_in(settings), "raise memory-limit"));
   // RDMA locks all of a path's memory.
   settings.memory_limit = 256 * (256 + 4) * 1024 - 1;
   CHECK(contradiction_in(settings) == "");
-  settings.listen.push_back({.transport = rtrs::TransportKind::rdma});
+  settings.listen.push_back({.transport = rtrs::TransportKind::rdma, .host = {}});
   CHECK(has(contradiction_in(settings), "raise memory-limit"));
+}
+
+TEST_CASE("settings: by default a server has as many clients as fit into its machine") {
+  constexpr std::uint64_t kGiB = 1ULL << 30, kMany = 1 << 20;
+  CHECK(default_max_sessions(kGiB) == 51);
+  CHECK(default_max_sessions(24 * kGiB) == 1024);
+  CHECK(default_max_sessions(0) == 1024);
+  CHECK(default_max_sessions(1) == 16);
+  CHECK(default_max_connections(kGiB, kMany) == 1310);
+  CHECK(default_max_connections(24 * kGiB, kMany) == 8192);
+  CHECK(default_max_connections(24 * kGiB, 1024) == 512);
+  CHECK(default_max_connections(0, kMany) == 8192);
+  CHECK(default_max_connections(0, 64) == 64);
+  CHECK(Settings{}.max_connections <= 8192);
 }
 
 TEST_CASE("rights: they are taken from the options of an export") {
