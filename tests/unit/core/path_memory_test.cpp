@@ -128,7 +128,8 @@ TEST_CASE_FIXTURE(Lender, "memory: a write lies in one chunk") {
   CHECK(path.path.loan().used() == 0);
 }
 
-TEST_CASE_FIXTURE(Lender, "memory: where none is left, a large request waits, a small one goes on") {
+TEST_CASE_FIXTURE(Lender,
+                  "memory: where none is left, a large request waits, a small one goes on") {
   use_up();
   CHECK_FALSE(path.there(0, 2, kLarge));
   CHECK_FALSE(path.there(0, 2, kLarge));
