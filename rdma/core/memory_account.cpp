@@ -67,7 +67,7 @@ bool MemoryAccount::is_short_for(const Borrower& borrower) {
   return whole_.is_short() || (own != nullptr && own->is_short());
 }
 
-/// Those whose user keeps them waiting are in nobody's way but that user's.
+/// A borrower whose user keeps it waiting is in nobody's way but that user's.
 bool MemoryAccount::is_overtaken(const Borrower& other, const Borrower& by) {
   return &other != &by && (other.user_ == by.user_ || user_can_lend(other, other.awaits_));
 }

@@ -15,7 +15,7 @@ namespace rtrs {
 /// Memory of requests, of which only the used part is real, as over TCP. Each path has a floor of
 /// its own. Memory beyond that is lent to it from the rest of the limit, and of its user's limit.
 ///
-/// Where too little is left, borrowers wait in the order in which they came. What is given back is
+/// Where too little is left, borrowers wait in the order in which they came. Returned memory is
 /// lent to the first of them, at once, so nobody overtakes it. Those who have borrowed are asked
 /// for what they do not use. One whose user has no more does not keep others waiting.
 ///
@@ -106,7 +106,7 @@ class MemoryAccount {
   std::size_t waiting() const;
 
  private:
-  /// What there is in all, or for a user.
+  /// The memory in all, or for a user.
   struct Purse {
     std::uint64_t floors = 0;
     std::uint64_t lent = 0;

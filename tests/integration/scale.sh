@@ -441,7 +441,8 @@ for i in range(64):
 while True: h.poll(-1)' "$uri" "$1"
   eventually 10 all_is_lent
   busy "${uris[@]}"
-  local ticks=$(ticks_of server)
+  local ticks
+  ticks=$(ticks_of server)
   sleep 4
   ticks=$(($(ticks_of server) - ticks))
   echo "the server took $ticks ticks in 4 s"

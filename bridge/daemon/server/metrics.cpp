@@ -260,7 +260,7 @@ LimitUses ServerMetrics::limits() const {
   LimitUses limits = limits_of_process();
   limits.push_back({"max-sessions", server_.sessions().size(), settings_.max_sessions});
   limits.push_back({"max-connections", server_.connections(), settings_.max_connections});
-  // What is lent comes back when a client needs it.
+  // Lent memory comes back when a client needs it.
   const std::uint64_t memory = server_.memory();
   const std::uint64_t kept = memory - std::min(memory, server_.memory_lent());
   limits.push_back({"memory-limit", kept, server_.memory_limit()});

@@ -65,8 +65,8 @@ std::uint64_t ServerPath::lacks(const Use& use) const {
   return loan_.lacks(use.chunk, use.begin, use.end());
 }
 
-/// The first to ask is served first, or else others would keep a large one waiting. Whatever needs
-/// no loan passes it.
+/// The first to ask is served first, or else others would keep a large one waiting. A request that
+/// needs no loan passes it.
 bool ServerPath::have_room(const Use& use) {
   if (starving_.empty() && loan_.extend(use.chunk, use.begin, use.end())) return true;
   clear(use.chunk);
@@ -155,7 +155,7 @@ MutableBytes ServerPath::forget(std::uint32_t chunk) {
   return chunks_.at(chunk).subspan(begin, end - begin);
 }
 
-/// What a former request has left there goes back.
+/// The memory that a former request has left there goes back.
 void ServerPath::clear(std::uint32_t chunk) {
   if (loan_.span(chunk) == 0 || !is_idle(chunk)) return;
   const MutableBytes part = forget(chunk);
