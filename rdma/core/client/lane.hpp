@@ -65,8 +65,8 @@ class ClientLane final {
     bool answered() const { return answered_; }
     /// Heartbeat intervals without a sign of life, while answers were due.
     unsigned silence() const { return race_.silence(); }
-    /// Silent for at least an interval after it was asked.
-    bool mute() const { return silence() > 1; }
+    /// Silent for at least an interval after it was asked, until now.
+    bool mute() const { return silence() > 1 && !race_.lives(received_); }
     /// The answer to a question has come, and its time is not noted yet.
     bool has_answered() const { return answer_came_; }
 

@@ -108,6 +108,8 @@ class Race {
   [[nodiscard]] bool on_interval(unsigned misses_max);
   /// Intervals in which something was due and nothing came.
   unsigned silence() const { return missed_; }
+  /// Something has come since the last interval, or bytes have moved. `received`: as above.
+  bool lives(std::uint64_t received) const { return lives_ || received != seen_; }
 
   /// Questions so far. Answers come in the order of the questions, and behind those to requests
   /// that the server had before.

@@ -55,6 +55,23 @@ TEST_CASE("a connection that owes an answer is asked for a sign of life, and dea
   }
 }
 
+TEST_CASE("a connection that says something is mute no more, and what it carries waits on") {
+  static constexpr Instant kStart{std::chrono::seconds{100}};
+  Bench bench;
+  bench.attach(0);
+  TestRequest slow;
+  bench.lane.submit(slow);
+  for (int i = 0; i < 2; ++i) CHECK(bench.lane.probe(0, 4, kStart));
+  ClientLane::Connection& connection = bench.lane.connection(0);
+  REQUIRE(connection.mute());
+  REQUIRE(bench.lane.overdue(kStart));
+  CHECK(connection.on_write_with_immediate(wire::kHeartbeatAck, 0) == nullptr);
+  CHECK_FALSE(connection.mute());
+  CHECK_FALSE(bench.lane.overdue(kStart + std::chrono::hours{1}));
+  bench.lane.note_answer(0, kStart);
+  CHECK_FALSE(connection.mute());
+}
+
 TEST_CASE("what paths carry in vain, though others live on them, does not wait for ever") {
   static constexpr Instant kStart{std::chrono::seconds{100}};
   const auto after = [](int seconds) { return kStart + std::chrono::seconds{seconds}; };
