@@ -122,7 +122,7 @@ void ServerPath::show_life() {
   if (!starves()) return;
   for (Connection& connection : connections_) {
     if (!connection.awaits_room) continue;
-    if (connection.queue_pair->sent() < connection.last_sign) continue;  // nobody reads them
+    if (!connection.queue_pair->is_sent(connection.last_sign)) continue;  // nobody reads them
     connection.last_sign =
         connection.queue_pair->write_with_immediate({}, {}, {}, wire::kHeartbeat);
   }
@@ -144,7 +144,7 @@ bool ServerPath::is_idle(std::uint32_t chunk) const {
   const ServerRequest& request = requests_[chunk];
   const bool has_data = request.state != State::free && request.state != State::starved;
   if (has_data || request.writer != 0) return false;
-  return request.answer <= connections_[request.cid].queue_pair->sent();
+  return connections_[request.cid].queue_pair->is_sent(request.answer);
 }
 
 /// The first pages stay: nobody is asked before a small write arrives there.
