@@ -22,6 +22,9 @@ constexpr std::chrono::seconds kShortPatience{2};
 /// Between two attempts for a disk whose requests wait in the kernel.
 constexpr std::chrono::milliseconds kSoon{250};
 constexpr std::chrono::milliseconds kAskWhetherOver{100};
+/// Disks at each look. A question costs both ends a message, and a bridge may have a thousand
+/// disks.
+constexpr std::size_t kAskAtOnce = 32;
 
 bool is_attempted(DiskState state) {
   return state == DiskState::connecting || state == DiskState::waiting || state == DiskState::lost;
@@ -243,19 +246,22 @@ void Disks::begin_due(Clock::time_point now) {
   }
 }
 
-/// One after another: nothing here waits long. The first that hears nothing from its server keeps
-/// the rest from asking.
+/// One after another: nothing here waits long. Some ask their servers, in turn. The first that
+/// hears nothing keeps the rest from asking.
 void Disks::look_at_all(Lock& lock) {
   const std::vector<EntryPtr> all = entries_;
   lock.unlock();
   bool ask = options_.has_path();
   lock.lock();
-  for (const EntryPtr& entry : all) {
+  const std::size_t first = all.size() > kAskAtOnce ? next_asked_ % all.size() : 0;
+  next_asked_ = first + kAskAtOnce;
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    const EntryPtr& entry = all[(first + i) % all.size()];
     if (over_) return;
     if (entry->busy || entry->status.state != DiskState::serving) continue;
     entry->busy = true;
     lock.unlock();
-    const KernelDisk::News news = entry->disk->look(ask);
+    const KernelDisk::News news = entry->disk->look(ask && i < kAskAtOnce);
     if (news == KernelDisk::News::unmapped) options_.on_unmapped();
     lock.lock();
     entry->busy = false;

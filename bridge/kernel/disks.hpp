@@ -55,8 +55,9 @@ struct DiskStatus {
   bool recovers = false;     ///< the kernel has it, and only its server is missing
 };
 
-/// Keeps the disks served. Looks at all of them from one thread, every second; attempts and growth
-/// run on threads that come when they are needed, one at a time for each disk.
+/// Keeps the disks served. Looks at all of them from one thread, every second, and asks the servers
+/// of 32 of them for the size. Attempts and growth run on threads that come when they are needed,
+/// one at a time for each disk.
 ///
 /// Threads: any; stop() and what follows it one at a time.
 class Disks {
@@ -112,9 +113,10 @@ class Disks {
   const DisksOptions options_;
   mutable std::mutex mutex_;
   mutable std::condition_variable changed_;
-  std::vector<EntryPtr> entries_;  ///< guarded by mutex_, as the next three
+  std::vector<EntryPtr> entries_;  ///< guarded by mutex_, as the next four
   Clock::time_point next_look_{};
-  std::size_t calls_ = 0;  ///< under way
+  std::size_t next_asked_ = 0;  ///< place in `entries_`
+  std::size_t calls_ = 0;       ///< under way
   bool over_ = false;
   nbd::CallPool pool_;  ///< after what its calls use
   std::thread thread_;

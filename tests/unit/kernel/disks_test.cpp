@@ -255,6 +255,25 @@ TEST_CASE("disks: no size is asked for without a path, and after the first serve
   CHECK(next->get(&World::asks) == next_before);
 }
 
+TEST_CASE("disks: of many 32 are asked for their size at each look, in turn") {
+  Bench bench;
+  std::vector<std::shared_ptr<World>> worlds;
+  for (int i = 0; i < 100; ++i) worlds.push_back(bench.add("disk" + std::to_string(i)));
+  for (int i = 0; i < 100; ++i) CHECK(bench.comes_to("disk" + std::to_string(i), "serving"));
+  const auto asked = [&] {
+    int sum = 0;
+    for (const auto& world : worlds) sum += world->get(&World::asks);
+    return sum;
+  };
+  const int looks = worlds[0]->get(&World::looks), before = asked();
+  CHECK(eventually([&] { return worlds[0]->get(&World::looks) >= looks + 10; }));
+  const int more = asked() - before;
+  CHECK(more <= 32 * (worlds[0]->get(&World::looks) - looks + 1));
+  for (const auto& world : worlds) {
+    CHECK(eventually([&] { return world->get(&World::asks) > 0; }));
+  }
+}
+
 TEST_CASE(
     "disks: nothing is begun after the end, and all that are served are handed over at once") {
   Bench bench;
