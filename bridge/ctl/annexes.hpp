@@ -3,6 +3,7 @@
 // and a line in annexes.cpp.
 #pragma once
 
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -38,6 +39,11 @@ struct CtlAnnex {
   bool (*has_disk)(const CtlJson& status) = nullptr;
   /// The findings about such a disk, by the answer to `question`. It needs both of the above. Pure.
   std::vector<CtlConcern> (*judge)(const CtlJson& answer) = nullptr;
+  /// The command that tells how far another one is, which goes on when it has been answered; "": a
+  /// command of these words does not. Pure.
+  std::string_view (*progress_of)(const std::vector<std::string>& words) = nullptr;
+  /// The exit status of that one, by an answer to such a question; none: it goes on. Pure.
+  std::optional<int> (*outcome)(const CtlJson& answer) = nullptr;
 };
 
 std::span<const CtlAnnex* const> ctl_annexes();

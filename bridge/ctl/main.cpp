@@ -20,6 +20,7 @@
 
 #include "bridge/control/commands.hpp"
 #include "bridge/ctl/all_programs.hpp"
+#include "bridge/ctl/annexes.hpp"
 #include "bridge/ctl/dialog.hpp"
 #include "bridge/ctl/discover.hpp"
 #include "bridge/ctl/hidden.hpp"
@@ -246,8 +247,37 @@ int watch(const Invocation& invocation) {
   }
 }
 
+/// The annex whose command these words are, if it goes on when it has been answered.
+const CtlAnnex* annex_of_long(const std::vector<std::string>& words) {
+  for (const CtlAnnex* annex : ctl_annexes())
+    if (annex->progress_of != nullptr && !annex->progress_of(words).empty()) return annex;
+  return nullptr;
+}
+
+/// Begins a command, and shows how far it is until it ends. The program goes on with it when nobody
+/// waits any more.
+int follow(const Invocation& invocation, const CtlAnnex& annex) {
+  const bool on_terminal = ::isatty(STDOUT_FILENO) == 1 && !invocation.json;
+  const std::string question{annex.progress_of(invocation.words)};
+  auto answer = ask_control_socket(invocation.socket, joined(invocation.words, " "));
+  for (;;) {
+    if (!answer)
+      return fail(invocation, answer.error().error, invocation.socket + ": " + answer.error().text);
+    const CtlJson told = parse_answer(*answer);
+    if (told.is_null() || told.contains("error")) return show(invocation, *answer);
+    const auto status = annex.outcome(told);
+    if (on_terminal) clear_terminal();
+    if (on_terminal || status) show(invocation, *answer);
+    if (status) return *status;
+    if (!is_written()) return 1;
+    std::this_thread::sleep_for(std::chrono::duration<double>(invocation.interval));
+    answer = ask_control_socket(invocation.socket, question);
+  }
+}
+
 int run(const Invocation& invocation) {
   if (invocation.words.front() == "top") return top(invocation);
+  if (const CtlAnnex* annex = annex_of_long(invocation.words)) return follow(invocation, *annex);
   return invocation.watch ? watch(invocation) : ask_once(invocation);
 }
 
@@ -316,9 +346,13 @@ tl::expected<Invocation, EarlyExit> parse(int argc, const char* const* argv) {
   Invocation invocation;
   app.add_flag("--json", invocation.json, "Print the answer as it is, one line of JSON.");
   bool check = false, force = false, split = false;
+  std::string from;
   app.add_flag("--check", check, "reload: only say what it would do.");
   app.add_flag("--force", force, "Do it although somebody uses what it is about.");
   app.add_flag("--split", split, "With --force: also beside a client that uses another copy.");
+  app.add_option("--from", from,
+                 "verify: where copies differ, the others get the data of this one.")
+      ->type_name("SERVER");
   app.add_flag("--once", invocation.once, "top: one interval, then end.");
   app.add_flag("--watch", invocation.watch, "Ask again every second, until Ctrl-C.");
   app.add_option("--interval", invocation.interval,
@@ -344,6 +378,7 @@ tl::expected<Invocation, EarlyExit> parse(int argc, const char* const* argv) {
   if (check) invocation.words.emplace_back("--check");
   if (force) invocation.words.emplace_back("--force");
   if (split) invocation.words.emplace_back("--split");
+  if (!from.empty()) invocation.words.insert(invocation.words.end(), {"--from", from});
   for (const std::string& word : invocation.words) {
     if (word.find('\n') != std::string::npos) {
       return tl::unexpected(usage_error(app, "a command has one line only"));

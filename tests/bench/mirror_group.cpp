@@ -62,6 +62,7 @@ struct Members final : mirror::GroupHost {
                          unsigned /*source*/) override {
     return members;
   }
+  void differs(const mirror::Difference& /*found*/) override {}
   bool may_copy(unsigned /*under_way*/) override { return true; }
   bool has_requests() override { return true; }
   mirror::MemberSet leased() override { return mirror::MemberSet{(1U << kMembers) - 1}; }

@@ -508,6 +508,42 @@ it "when two of three are gone, an operator has the third one go on, and puts ot
 
 # mirror_order WORD...: an operator's order, which is carried out; its answer is in said.
 mirror_order() { status_of 0 "${ctl_command[@]}" --json "$PWD/control" mirror "$@"; }
+# verify_copies STATUS WORD...: compares the copies; the answer is in said.
+verify_copies() { status_of "$1" "${ctl_command[@]}" --json "$PWD/control" mirror verify "${@:2}"; }
+# What two disks lose while nobody reads it is found, and repaired only if an operator says from where.
+verified() {
+  local a b place
+  start_members a b
+  a=127.0.0.1:${member_port[a]} b=127.0.0.1:${member_port[b]}
+  face_of_mirror "control=$PWD/control"
+  nbdsh <<<'h.get_size()'
+  eventually 120 all_in_step
+  start_writers
+  verify_copies 0
+  [[ $(jq -c '[.state, .different, .compared_mib + .left_out_mib]' said) == '["done",0,16]' ]] ||
+    fail "$(cat said)"
+  end_writers
+  cp a.img right
+  for place in 5000000 5000001 9999999; do
+    printf '\377' | dd of=b.img bs=1 seek="$place" conv=notrunc,fsync status=none
+  done
+  cmp -s a.img b.img && fail "nothing was changed"
+  verify_copies 1
+  [[ $(jq -c '[.state, .different, .repaired]' said) == '["done",2,0]' ]] || fail "$(cat said)"
+  wait_for_line nbdkit.log "512 bytes from byte 4999680 on differ between $a and $b"
+  wait_for_line nbdkit.log "512 bytes from byte 9999872 on differ between $a and $b"
+  cmp -s a.img b.img && fail "it was repaired unasked"
+  status_of 1 "${ctl_command[@]}" "$PWD/control" mirror verify --from nobody:1
+  grep -q 'no member is called that' said
+  verify_copies 0 --from "$a"
+  [[ $(jq -c '[.state, .different, .repaired]' said) == '["done",2,2]' ]] || fail "$(cat said)"
+  verify_copies 0
+  [[ $(mirror_says .verify) == 'done, 0 differences' ]] || fail "$(mirror_says .)"
+  copies_are_same a b
+  cmp a.img right
+}
+it "copies that differ are found while they are used, and repaired from the server that is named" verified
+
 # Its connect-timeout is longer than all of this case.
 dead_one_replaced() {
   start_members a b

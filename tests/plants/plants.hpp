@@ -198,7 +198,11 @@ namespace plants {
   X(no_lease, "a read is answered although members may serve another client")                     \
   X(lease_not_awaited, "a client attaches while another may read from a member it lacks")         \
   X(old_answer_counts, "an answer from before a read shows that members serve its client")        \
-  X(done_before_jobs, "a user has its memory back while a lost member's command uses it")
+  X(done_before_jobs, "a user has its memory back while a lost member's command uses it")         \
+  X(verify_no_lock, "copies are compared while they are being changed")                           \
+  X(verify_unequal, "what is to be made equal is reported as a difference")                       \
+  X(verify_syncing, "a member that is not in step is compared")                                   \
+  X(repair_from_any, "a difference is repaired with the data of any member")
 
 // Of bricks: rnbd-sim-brick-planted.
 #define BRICK_PLANTS(X)                                                                       \

@@ -73,6 +73,21 @@ MemberSet BackgroundCopies::same(std::uint64_t operation, MemberSet members,
   return same;
 }
 
+Range BackgroundCopies::differing(std::uint64_t operation, MemberSet members,
+                                  unsigned reference) const {
+  const Copy& copy = copies_.at(operation);
+  Range part{copy.range.end, copy.range.begin};
+  for (unsigned i = 0; i < kMaxMembers; ++i) {
+    if (!has(members, i)) continue;
+    const Data data{*copy.of[i]};
+    const Data differs = difference(data, *copy.of[reference], wire::kSectorSize);
+    const auto begin = static_cast<std::uint64_t>(differs.data() - data.data());
+    part.begin = std::min(part.begin, copy.range.begin + begin / wire::kSectorSize);
+    part.end = std::max(part.end, copy.range.begin + (begin + differs.size()) / wire::kSectorSize);
+  }
+  return part;
+}
+
 bool BackgroundCopies::are_requests(bool waiting, Clock::time_point now) const {
   constexpr std::chrono::milliseconds kRecent{100};
   return waiting || now - last_request_ < kRecent;

@@ -37,6 +37,9 @@ class BackgroundCopies {
   void forget(unsigned member);
   /// Those of the members whose data are the same as the data of `source`. All have been read.
   MemberSet same(std::uint64_t operation, MemberSet members, unsigned source) const;
+  /// The smallest part of the operation's range, in sectors, outside of which all these members
+  /// have the data of `reference`. All have been read, and differ from it.
+  Range differing(std::uint64_t operation, MemberSet members, unsigned reference) const;
   /// Begins a pause, perhaps behind a few more: so a pause, which has its own costs, comes behind
   /// 1 MiB. `waiting`: there are requests without an answer.
   void done(std::uint64_t operation, bool waiting, Clock::time_point now);

@@ -13,15 +13,21 @@
 #include "bridge/client/mirror/missed.hpp"
 #include "bridge/client/mirror/pooled_map.hpp"
 #include "bridge/client/mirror/range_lock.hpp"
+#include "bridge/client/mirror/verification.hpp"
 #include "bridge/protocol/mirror.hpp"
 
 namespace rnbd::mirror {
 
-enum class OperationKind : std::uint8_t { read, extents, write, zero, flush, equal, copy };
+enum class OperationKind : std::uint8_t { read, extents, write, zero, flush, equal, copy, verify };
 
 /// True if it shows content: it needs all that a read needs.
 constexpr bool shows(OperationKind kind) {
   return kind == OperationKind::read || kind == OperationKind::extents;
+}
+
+/// True if it changes nothing, so that it only waits for changes.
+constexpr bool only_reads(OperationKind kind) {
+  return shows(kind) || kind == OperationKind::verify;
 }
 
 struct Operation {
@@ -38,6 +44,7 @@ struct Operation {
   MemberSet refused = 0;             ///< members that answered the change with `error`
   int error = 0;                     ///< positive errno
   bool turned = false;               ///< of equal: the data of one that refused are written
+  bool repairs = false;              ///< of equal: a difference that was found, with `source` only
   bool clears = false;               ///< of copy: all zeroes from the beginning on, unread
   std::uint64_t pass = 0;            ///< of copy: see Membership::Passage
   std::uint64_t source_session = 0;  ///< when a pull was sent
@@ -63,6 +70,12 @@ class Operations : public PooledMap<Operation> {
   unsigned copies(unsigned target) const {
     return static_cast<unsigned>(std::count_if(lower_bound(kOwn), end(), [&](const auto& entry) {
       return entry.second.kind == OperationKind::copy && entry.second.target == target;
+    }));
+  }
+  /// Comparisons, and the repairs of what they found.
+  unsigned verifies() const {
+    return static_cast<unsigned>(std::count_if(lower_bound(kOwn), end(), [](const auto& entry) {
+      return entry.second.kind == OperationKind::verify || entry.second.repairs;
     }));
   }
   bool clears(unsigned target) const {
@@ -134,6 +147,14 @@ class Group {
   void cool();
   /// Call it from time to time: continues the copies that make members equal.
   void work();
+
+  /// Compares the copies of all members in step, from the beginning of the disk to its end, with
+  /// work(). Where they differ, the others get the data of `source`; kMaxMembers: they stay as they
+  /// are. False: fewer than two members or not that one are in step, or an earlier pass is not
+  /// over.
+  bool verify(unsigned source);
+  void end_verify();
+  const Verification& verification() const { return verification_; }
 
   static constexpr std::uint64_t kOwn = Operations::kOwn;
 
@@ -215,6 +236,10 @@ class Group {
   void copied(const Operation& copy);
   void end_passage(unsigned member, std::uint32_t region);
 
+  // Verify.
+  void verify_next();
+  void compared(std::uint64_t id);
+
   // Zeroes are copied unread.
   void ask(std::uint64_t id);
   void told(std::uint64_t id, unsigned source, const Answer& answer);
@@ -249,6 +274,7 @@ class Group {
   Activity activity_;
   Missed missed_;
   Mending mending_;
+  Verification verification_;
   std::uint64_t last_pass_ = 0;
   MemberSet echoing_ = 0;  ///< members that were asked whether they still serve this client
   unsigned next_read_ = 0;

@@ -300,6 +300,10 @@ MirrorStatus GroupDriver::report() {
          .discarded = member.discarded,
          .hangs = member.hangs});
   }
+  report_verify();
+  status.regions = shape_.regions;
+  status.verify = verify_;
+  status.differences = report_.differences();
   status.losses = report_.losses();
   status.returns = report_.returns();
   return status;

@@ -131,6 +131,8 @@ class GroupDriver final : private GroupHost {
   Done force(const std::string& server, bool sure, bool split);
   Done discard(const std::string& server);
   Done add(const rtrs::PathAddress& path, bool overwrite);
+  Done verify(const std::string& from);
+  Done end_verify();
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -166,6 +168,7 @@ class GroupDriver final : private GroupHost {
   MemberSet same(std::uint64_t operation, MemberSet members, unsigned source) override {
     return copies_.same(operation, members, source);
   }
+  void differs(const Difference& found) override;
   bool may_copy(unsigned under_way) override {
     return copies_.may_begin(under_way, !calls_.empty(), Clock::now());
   }
@@ -204,6 +207,7 @@ class GroupDriver final : private GroupHost {
   bool may_stop(Clock::time_point now) const;
   void part(Lock& lock);
   MirrorStatus report();
+  void report_verify();
 
   // Members.
   /// Null while there is none, or while it does not take requests.
@@ -226,6 +230,8 @@ class GroupDriver final : private GroupHost {
   MemberLinks& links_;
   std::vector<Member> members_;
   StandingReport report_;
+  VerifyStatus verify_;
+  ResyncPace verify_pace_;
   std::unique_ptr<Group> group_;
   GroupShape shape_;
   News news_ = News::none;

@@ -73,4 +73,67 @@ GroupDriver::Done GroupDriver::add(const rtrs::PathAddress& path, bool overwrite
   return {};
 }
 
+// ---- Verify -------------------------------------------------------------------------------------
+
+GroupDriver::Done GroupDriver::verify(const std::string& from) {
+  unsigned source = kMaxMembers;
+  if (!from.empty()) {
+    const auto number = links_.named(from);
+    if (!number) return tl::unexpected(number.error());
+    source = *number;
+  }
+  if (live_group() == nullptr)
+    return refuse(EBUSY, "the mirror is not attached, so there is nothing to compare");
+  if (group_->verification().is_running())
+    return refuse(EALREADY,
+                  "the copies are being compared already; `mirror verify stop` ends that");
+  if (size(group_->in_step()) < 2)
+    return refuse(EBUSY, "only one server is in step, so there is nothing to compare");
+  if (source != kMaxMembers && !has(group_->in_step(), source))
+    return refuse(EBUSY, "that server is not in step, so its data are no source");
+  if (!group_->verify(source)) return refuse(EBUSY, "the one before is about to end; try again");
+  verify_ = {.from = from};
+  report_.begin_verify(from);
+  report();
+  return {};
+}
+
+GroupDriver::Done GroupDriver::end_verify() {
+  if (group_ == nullptr || !group_->verification().is_running())
+    return refuse(ENOENT, "no copies are being compared");
+  group_->end_verify();
+  report();
+  return {};
+}
+
+void GroupDriver::differs(const Difference& found) {
+  const auto names = [this](MemberSet set) {
+    std::string text;
+    for (unsigned i = 0; i < members_.size(); ++i)
+      if (has(set, i)) text += (text.empty() ? "" : " and ") + links_.server(i);
+    return text;
+  };
+  const Range range = found.different != 0
+                          ? copies_.differing(found.operation, found.different, found.reference)
+                          : found.range;
+  report_.differs(range, links_.server(found.reference), names(found.different),
+                  names(found.unreadable));
+}
+
+/// A new group knows nothing of the comparison that the one before has begun.
+void GroupDriver::report_verify() {
+  Verification& known = verify_.pass;
+  const bool was_running = known.is_running();
+  const Verification none;
+  const Verification& now = group_ != nullptr ? group_->verification() : none;
+  verify_.cut_off = verify_.cut_off || (was_running && now.state == Verification::State::none);
+  if (now.state != Verification::State::none) known = now;
+  if (verify_.cut_off && was_running) known.state = Verification::State::stopped;
+  const std::uint32_t left = shape_.regions - known.region;
+  using Standing = Membership::Standing;
+  verify_pace_.add(Clock::now(), {known.is_running() ? Standing::resync : Standing::in_step, left});
+  verify_.pace = verify_pace_.regions_per_second();
+  if (was_running && !known.is_running()) report_.end_verify(known);
+}
+
 }  // namespace rnbd::mirror

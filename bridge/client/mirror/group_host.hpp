@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "bridge/client/mirror/verification.hpp"
 #include "bridge/protocol/mirror.hpp"
 
 namespace rnbd::mirror {
@@ -94,6 +95,9 @@ class GroupHost {
   /// Those of the members, all of which have been read for the operation, whose data are the same
   /// as the data of `source`.
   virtual MemberSet same(std::uint64_t operation, MemberSet members, unsigned source) = 0;
+  /// Members in step have other data than `reference` has, or their disks cannot read them. The
+  /// operation holds its range still.
+  virtual void differs(const Difference& found) = 0;
   /// False: begin no further copy that no request waits for until work(). `under_way`: so many
   /// copies to the same member have begun.
   virtual bool may_copy(unsigned under_way) = 0;

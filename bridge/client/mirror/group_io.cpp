@@ -9,7 +9,7 @@ namespace rnbd::mirror {
 
 bool Group::may_start(const Operation& operation) const {
   if (members_.gate_closed()) return false;
-  return shows(operation.kind) || !activity_.is_leaving(operation.range);
+  return only_reads(operation.kind) || !activity_.is_leaving(operation.range);
 }
 
 void Group::submit(Kind kind, std::uint64_t operation, Range range) {
@@ -30,10 +30,11 @@ void Group::start(std::uint64_t id) {
   }
   operation.step = Step::locking;
   // Already now: until it has its lock, a COOL may be sent that would overtake it.
-  if (!shows(operation.kind)) activity_.touch(operation.range);
+  if (!only_reads(operation.kind)) activity_.touch(operation.range);
   if (operation.kind == Kind::flush) return write(id);
   if (shows(operation.kind)) make_equal(operation.range);
-  const auto mode = shows(operation.kind) ? RangeLock::Mode::shared : RangeLock::Mode::exclusive;
+  const auto mode =
+      only_reads(operation.kind) ? RangeLock::Mode::shared : RangeLock::Mode::exclusive;
   if (locks_.acquire(id, operation.range, mode)) run(id);
 }
 
@@ -66,7 +67,7 @@ void Group::read(std::uint64_t id) {
   MemberSet from = attaching ? bit(mending_.source) : in_step();
   from = static_cast<MemberSet>(from & ~operation.unreadable);
   if (from == 0) return fail(id);
-  if (operation.kind == Kind::equal) {
+  if (operation.kind == Kind::equal || operation.kind == Kind::verify) {
     for (unsigned i = 0; i < options_.members; ++i)
       if (has(from, i)) read_from(i, id);
     return;
@@ -105,6 +106,8 @@ void Group::read_failed(std::uint64_t id, unsigned member) {
 /// No member in step can read it.
 void Group::fail(std::uint64_t id) {
   const Operation operation = operations_.at(id);
+  if (operation.kind == Kind::verify) return compared(id);
+  if (operation.repairs) return give_up(id);
   if (operation.kind == Kind::equal) {
     // Each may have other bad sectors. One of them must be the right one.
     unsigned worst = kMaxMembers;
@@ -165,7 +168,7 @@ void Group::outvoted(std::uint64_t id) {
 /// another part of it, and so may those that come back.
 void Group::refuse(std::uint64_t id) {
   const Operation operation = operations_.at(id);
-  regions_.add(operation.range, unequal_);
+  if (!operation.repairs) regions_.add(operation.range, unequal_);
   for (unsigned i = 0; i < options_.members; ++i) {
     if (!members_.syncs(i)) continue;
     regions_.add(operation.range, members_[i].todo);
@@ -176,7 +179,7 @@ void Group::refuse(std::uint64_t id) {
          ++region)
       members_[i].passages.erase(region);
   }
-  end_failed(id, operation.error);
+  operation.repairs ? give_up(id) : end_failed(id, operation.error);
 }
 
 void Group::repair(const Operation& read) {
@@ -276,6 +279,9 @@ void Group::settle(std::uint64_t id) {
   if (operation.step == Step::pulling && operation.sent == 0) return finish(id);  // for nobody
   if (operation.step == Step::reading) {
     if (!within(operation.sent, operation.acked) || is_claimed_anew(operation.acked)) return;
+    if (operation.kind == Kind::verify) return compared(id);
+    const auto shown = static_cast<MemberSet>(operation.acked & in_step());
+    if (operation.repairs && !has(shown, operation.source)) return give_up(id);
     if (!shows(operation.kind)) return write(id);
     if (has_lease(operation)) finish(id);
     return;
@@ -328,7 +334,10 @@ void Group::finish(std::uint64_t id) {
   const Operation operation = operations_.at(id);
   operations_.erase(id);
   if (operation.kind == Kind::equal) {
-    unequal_.remove(operation.region);
+    if (operation.repairs)
+      ++verification_.repaired;
+    else
+      unequal_.remove(operation.region);
     for (unsigned i = 0; i < options_.members; ++i) {
       if (!has(operation.unreadable, i) || !has(in_step(), i)) continue;
       if (members_[i].repaired.regions() == 0) members_[i].repaired = RegionMap{options_.regions};

@@ -113,4 +113,12 @@ Mirror::Done Mirror::add(const rtrs::PathAddress& path, bool overwrite) {
   return ask([this, path, overwrite] { return driver_.add(path, overwrite); });
 }
 
+Mirror::Done Mirror::verify(const std::string& from) {
+  return ask([this, from] { return driver_.verify(from); });
+}
+
+Mirror::Done Mirror::end_verify() {
+  return ask([this] { return driver_.end_verify(); });
+}
+
 }  // namespace rnbd::mirror

@@ -75,6 +75,13 @@ class Mirror final : public LaneSource, public std::enable_shared_from_this<Mirr
   ///
   /// Errors: ENOSPC (none was discarded), EEXIST (that server is a member).
   tl::expected<void, Failure> add(const rtrs::PathAddress& path, bool overwrite);
+  /// Begins to compare the copies of all members in step, in the background. `from`: the member
+  /// whose data the others get where they differ; "": nothing is changed.
+  ///
+  /// Errors: ENOENT, EBUSY (not attached, or that one or all but one are not in step), EALREADY.
+  tl::expected<void, Failure> verify(const std::string& from);
+  /// Errors: ENOENT (none is under way).
+  tl::expected<void, Failure> end_verify();
   /// True if another client has taken the mirror over: all requests fail from now on.
   bool dead() const { return !driver_.dead().empty(); }
   /// Ends the mirror. First tries for 2 s to make the members equal, so that the next client need

@@ -129,10 +129,11 @@ std::unique_ptr<DiskSource> source(const ClientConfig& config, const rtrs::Log& 
 std::vector<ControlCommand> commands(const ClientConfig& config, DiskSource* source) {
   auto* const mirror = dynamic_cast<MirrorSource*>(source);
   return {{"mirror",
-           "status|discard SERVER|add HOST[:PORT] [--force]|force SERVER [--force [--split]]",
-           "The members of a mirror, and how far those are that come back; discard does without "
-           "one, add puts a server with an empty disk in its place, force goes on with one copy "
-           "only.",
+           "status|verify [--from SERVER]|discard SERVER|add HOST[:PORT] [--force]|force SERVER "
+           "[--force [--split]]",
+           "The members of a mirror, and how far those are that come back; verify compares the "
+           "copies, discard does without one, add puts a server with an empty disk in its place, "
+           "force goes on with one copy only.",
            [&config, mirror](const std::string& words) {
              return about_mirror(config, mirror, words);
            }}};
@@ -199,6 +200,9 @@ void MirrorSource::add_metrics(Exposition& page) {
   page.family("mirror_unequal_bytes", MetricType::gauge,
               "What is left to be made equal after a client that died.");
   page.sample({}, status.unequal * status.region_bytes);
+  page.family("mirror_differences_total", MetricType::counter,
+              "Pieces of the disk in which `mirror verify` found copies that differ.");
+  page.sample({}, status.differences);
   page.family("mirror_losses_total", MetricType::counter,
               "How often a member that was in step was lost.");
   page.sample({}, status.losses);

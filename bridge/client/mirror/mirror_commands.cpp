@@ -11,6 +11,7 @@
 #include "bridge/client/mirror/mirror_annex.hpp"
 #include "bridge/client/mirror/mirror_config.hpp"
 #include "bridge/client/uri.hpp"
+#include "bridge/protocol/messages.hpp"
 #include "bridge/protocol/uuid.hpp"
 
 namespace rnbd::mirror {
@@ -37,7 +38,73 @@ const char* state_of(const MirrorStatus& status) {
   return status.members.empty() ? "idle: nobody has asked for the disk yet" : "not attached";
 }
 
+const char* state_of(const VerifyStatus& verify) {
+  switch (verify.pass.state) {
+    case Verification::State::none:
+      return "none";
+    case Verification::State::running:
+      return "running";
+    case Verification::State::done:
+      return "done";
+    case Verification::State::stopped:
+    case Verification::State::single:
+      return "stopped";
+  }
+  return "?";
+}
+
+/// "" unless it has stopped too early.
+const char* why_stopped(const VerifyStatus& verify) {
+  if (verify.cut_off) return "the mirror was not attached any more";
+  if (verify.pass.state == Verification::State::stopped) return "an operator has stopped it";
+  if (verify.pass.state == Verification::State::single)
+    return verify.pass.repairs() ? "that server, or all others, were not in step any more"
+                                 : "only one server was left in step";
+  return "";
+}
+
+std::uint64_t percent_of(const MirrorStatus& status) {
+  if (status.regions == 0) return 0;
+  return std::uint64_t{status.verify.pass.region} * 100 / status.regions;
+}
+
+std::string verify_in_short(const MirrorStatus& status) {
+  const VerifyStatus& verify = status.verify;
+  if (verify.pass.state == Verification::State::none) return "";
+  std::string text = state_of(verify);
+  if (verify.pass.is_running()) text += ", " + std::to_string(percent_of(status)) + " %";
+  text += ", " + std::to_string(verify.pass.different) + " differences";
+  if (verify.pass.repairs()) text += ", " + std::to_string(verify.pass.repaired) + " repaired";
+  return text;
+}
+
+/// MiB a second, and the seconds for what is left.
+void add_pace(Json& entry, double regions_per_second, std::uint32_t left,
+              std::uint64_t region_bytes) {
+  entry["mib_per_second"] = nullptr;
+  entry["seconds_left"] = nullptr;
+  if (regions_per_second == 0) return;
+  const double mib = static_cast<double>(region_bytes) / (1 << 20);
+  entry["mib_per_second"] = std::round(regions_per_second * mib * 10) / 10;
+  entry["seconds_left"] = std::lround(std::ceil(left / regions_per_second));
+}
+
 }  // namespace
+
+Json describe_verify(const MirrorStatus& status) {
+  const VerifyStatus& verify = status.verify;
+  const auto mib = [](std::uint64_t sectors) { return sectors * wire::kSectorSize >> 20; };
+  Json answer{{"state", state_of(verify)},
+              {"from", verify.from},
+              {"progress_percent", percent_of(status)},
+              {"different", verify.pass.different},
+              {"repaired", verify.pass.repaired},
+              {"compared_mib", mib(verify.pass.compared)},
+              {"left_out_mib", mib(verify.pass.left_out)}};
+  add_pace(answer, verify.pace, status.regions - verify.pass.region, status.region_bytes);
+  answer["trouble"] = why_stopped(verify);
+  return answer;
+}
 
 Json describe(const ClientConfig& config, const MirrorStatus& status) {
   const auto mib = [&](std::uint32_t regions) { return regions * status.region_bytes >> 20; };
@@ -50,6 +117,7 @@ Json describe(const ClientConfig& config, const MirrorStatus& status) {
               {"unequal_mib", mib(status.unequal)},
               {"losses", status.losses},
               {"trouble", status.trouble},
+              {"verify", verify_in_short(status)},
               {"members", Json::array()}};
   for (const MemberStatus& member : status.members) {
     Json entry{{"server", member.server},
@@ -59,15 +127,11 @@ Json describe(const ClientConfig& config, const MirrorStatus& status) {
                {"mib_per_second", nullptr},
                {"seconds_left", nullptr},
                {"trouble", why_not_used(member, status)}};
+    add_pace(entry, member.pace, member.progress.left, status.region_bytes);
     if (member.progress.standing == Group::Standing::resync && member.to_copy != 0) {
       const std::uint64_t copied = member.to_copy - member.progress.left;
       entry["progress_percent"] = copied * 100 / member.to_copy;
       entry["left_mib"] = mib(member.progress.left);
-    }
-    if (member.pace != 0) {
-      const double mib_of_region = static_cast<double>(status.region_bytes) / (1 << 20);
-      entry["mib_per_second"] = std::round(member.pace * mib_of_region * 10) / 10;
-      entry["seconds_left"] = std::lround(std::ceil(member.progress.left / member.pace));
     }
     answer["members"].push_back(std::move(entry));
   }
@@ -99,6 +163,22 @@ Reply add_member(const ClientConfig& config, Mirror& mirror, const std::string& 
   return Json{{"uri", mirror.status().uri}};
 }
 
+/// `mirror verify ...`; `rest`: what follows.
+Reply about_verify(MirrorSource& source, std::string rest) {
+  const std::string word = first_word(rest);
+  const auto answer = [&](const tl::expected<void, Failure>& done) -> Reply {
+    if (!done) return tl::unexpected(done.error());
+    return describe_verify(source.members());
+  };
+  if (word == "status" && rest.empty()) return describe_verify(source.members());
+  const auto mirror = source.usable();
+  if (word == "stop" && rest.empty()) return answer(mirror->end_verify());
+  if (word.empty()) return answer(mirror->verify(""));
+  if (word == "--from" && !rest.empty()) return answer(mirror->verify(rest));
+  return tl::unexpected(Failure{
+      EINVAL, "write mirror verify [--from SERVER], mirror verify status, or mirror verify stop"});
+}
+
 }  // namespace
 
 Reply about_mirror(const ClientConfig& config, MirrorSource* source, const std::string& words) {
@@ -106,6 +186,7 @@ Reply about_mirror(const ClientConfig& config, MirrorSource* source, const std::
   const std::string word = first_word(rest);
   if (source == nullptr) return tl::unexpected(Failure{EOPNOTSUPP, "this disk is no mirror"});
   if (word == "status" && rest.empty()) return describe(config, source->members());
+  if (word == "verify") return about_verify(*source, rest);
   const std::string argument = first_word(rest);
   const bool split = word == "force" && rest == "--force --split";
   const bool sure = split || ((word == "force" || word == "add") && rest == "--force");
@@ -116,9 +197,9 @@ Reply about_mirror(const ClientConfig& config, MirrorSource* source, const std::
     if (word == "force") return answer_to(mirror->force(argument, sure, split));
   }
   return tl::unexpected(Failure{EINVAL,
-                                "write mirror status, mirror discard SERVER, mirror add "
-                                "HOST[:PORT] [--force], or mirror force SERVER [--force "
-                                "[--split]]"});
+                                "write mirror status, mirror verify [--from SERVER], mirror "
+                                "discard SERVER, mirror add HOST[:PORT] [--force], or mirror "
+                                "force SERVER [--force [--split]]"});
 }
 
 SessionStatus as_session(const ClientConfig& config, const MirrorStatus& status) {

@@ -16,7 +16,10 @@ const char* name_of(Group::Standing standing);
 /// The answer to `mirror status`.
 Json describe(const ClientConfig& config, const MirrorStatus& status);
 
-/// `mirror status|add|discard|force ...`; null: the disk is no mirror.
+/// The answer to `mirror verify status`.
+Json describe_verify(const MirrorStatus& status);
+
+/// `mirror status|verify|add|discard|force ...`; null: the disk is no mirror.
 tl::expected<Json, Failure> about_mirror(const ClientConfig& config, MirrorSource* source,
                                          const std::string& words);
 

@@ -25,6 +25,14 @@ struct MemberStatus {
   bool hangs = false;  ///< it has a path, and leaves a request without an answer
 };
 
+/// The newest comparison of the copies.
+struct VerifyStatus {
+  Verification pass{};
+  std::string from;      ///< the server whose data repair differences; "": nothing is repaired
+  double pace = 0;       ///< regions a second in the last 10 s; 0: not known
+  bool cut_off = false;  ///< the mirror was not attached any more
+};
+
 struct MirrorStatus {
   bool live = false;
   bool lacks_history = false;  ///< an operator has forced what no server that is there knows
@@ -36,6 +44,9 @@ struct MirrorStatus {
   std::uint32_t unequal = 0;  ///< regions to be made equal after an unclean end
   std::uint64_t losses = 0;   ///< losses of a member in step
   std::uint64_t returns = 0;  ///< returns of a lost one
+  std::uint32_t regions = 0;
+  VerifyStatus verify{};
+  std::uint64_t differences = 0;  ///< pieces of the disk in which copies were found to differ
   std::vector<MemberStatus> members;
 };
 

@@ -75,6 +75,40 @@ void StandingReport::unequal(const Range& range, int error) {
           "; reads there wait, and that is tried again and again; make room on the servers");
 }
 
+void StandingReport::begin_verify(const std::string& from) {
+  told_differences_ = 0;
+  say(rtrs::LogLevel::info,
+      "the copies are compared" +
+          (from.empty() ? "" : "; where they differ, the others get the data of " + from));
+}
+
+/// A disk of which nothing is right would fill the log.
+void StandingReport::differs(const Range& range, const std::string& reference,
+                             const std::string& different, const std::string& unreadable) {
+  constexpr unsigned kMostLines = 100;
+  ++differences_;
+  if (++told_differences_ > kMostLines + 1) return;
+  if (told_differences_ > kMostLines)
+    return say(rtrs::LogLevel::error, "there are more differences, which are only counted");
+  std::string text = std::to_string((range.end - range.begin) * wire::kSectorSize) +
+                     " bytes from byte " + std::to_string(range.begin * wire::kSectorSize) + " on";
+  if (!different.empty()) text += " differ between " + reference + " and " + different;
+  if (!unreadable.empty())
+    text +=
+        (different.empty() ? " cannot be read from " : "; they cannot be read from ") + unreadable;
+  say(rtrs::LogLevel::error, text);
+}
+
+void StandingReport::end_verify(const Verification& pass) {
+  using State = Verification::State;
+  const bool equal = pass.state == State::done && pass.different == pass.repaired;
+  std::string text = "the comparison of the copies ";
+  text += pass.state == State::done ? "has ended: " : "was not completed: ";
+  text += std::to_string(pass.different) + " differences";
+  if (pass.repairs()) text += ", " + std::to_string(pass.repaired) + " of them repaired";
+  say(equal ? rtrs::LogLevel::info : rtrs::LogLevel::warning, text);
+}
+
 /// They may be different disks all the same: virtual machines mostly give theirs the same serial
 /// number.
 void StandingReport::same_disk(const std::string& server, const std::string& other) {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "bridge/client/mirror/membership.hpp"
+#include "bridge/client/mirror/verification.hpp"
 #include "rdma/log.hpp"
 
 namespace rnbd::mirror {
@@ -37,6 +38,16 @@ class StandingReport {
   /// Two servers have opened disks with the same UUID.
   void same_disk(const std::string& server, const std::string& other);
 
+  // A comparison of the copies.
+  /// `from`: the server whose data the others get; "": they stay as they are.
+  void begin_verify(const std::string& from);
+  /// The servers `different` have other data than `reference`. None of them: it cannot be read from
+  /// the servers `unreadable`.
+  void differs(const Range& range, const std::string& reference, const std::string& different,
+               const std::string& unreadable);
+  void end_verify(const Verification& pass);
+  std::uint64_t differences() const { return differences_; }
+
   std::uint32_t to_copy(unsigned member) const { return told_[member].to_copy; }
   std::uint64_t losses() const { return losses_; }
   std::uint64_t returns() const { return returns_; }
@@ -55,6 +66,8 @@ class StandingReport {
   std::set<std::string> told_disks_;      ///< names of two servers
   std::uint64_t losses_ = 0;
   std::uint64_t returns_ = 0;
+  std::uint64_t differences_ = 0;
+  unsigned told_differences_ = 0;  ///< of the newest comparison
 };
 
 }  // namespace rnbd::mirror

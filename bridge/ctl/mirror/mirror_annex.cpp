@@ -7,10 +7,12 @@ namespace rnbd {
 namespace {
 
 constexpr ProgramWord kWords[] = {
-    {"mirror", "status|discard SERVER|add HOST[:PORT] [--force]|force SERVER [--force [--split]]",
+    {"mirror",
+     "status|verify [--from SERVER]|discard SERVER|add HOST[:PORT] [--force]|force SERVER [--force "
+     "[--split]]",
      CtlSide::client,
-     "The members of a mirror; does without one; takes an empty disk in its place; goes on with "
-     "one copy only."},
+     "The members of a mirror; compares their copies, and repairs them from one; does without one; "
+     "takes an empty disk in its place; goes on with one copy only."},
     {"member", "list|free EXPORT [--force]", CtlSide::server,
      "The exports that are members of mirrors; free: takes the record of one away, so that another "
      "mirror can have it."}};
@@ -40,12 +42,28 @@ std::vector<CtlConcern> judge(const CtlJson& mirror) {
   return concerns;
 }
 
+std::string_view progress_of(const std::vector<std::string>& words) {
+  const bool begins = words.size() > 1 && words[0] == "mirror" && words[1] == "verify" &&
+                      (words.size() == 2 || words[2] == "--from");
+  return begins ? "mirror verify status" : "";
+}
+
+/// 0 if all copies have been compared and are equal now.
+std::optional<int> outcome_of_verify(const CtlJson& answer) {
+  const std::string state = said_text(answer, "state");
+  if (state == "running") return std::nullopt;
+  const bool equal = said_number(answer, "different") == said_number(answer, "repaired");
+  return state == "done" && equal ? 0 : 1;
+}
+
 }  // namespace
 
 const CtlAnnex kMirrorAnnex{.name = "mirror",
                             .words = kWords,
                             .question = "mirror status",
                             .has_disk = has_mirror,
-                            .judge = judge};
+                            .judge = judge,
+                            .progress_of = progress_of,
+                            .outcome = outcome_of_verify};
 
 }  // namespace rnbd

@@ -125,6 +125,15 @@ mirror::MemberSet MirrorClient::same(std::uint64_t operation, mirror::MemberSet 
   return same;
 }
 
+/// Copies of members in step differ only where a disk has lost what it had.
+void MirrorClient::differs(const mirror::Difference& found) {
+  const auto rotten = world.rotten_;
+  if (found.different == 0) return;
+  if (!rotten || *rotten < found.range.begin || *rotten >= found.range.end)
+    throw MirrorViolation("a difference is told where there is none");
+  world.found_ = true;
+}
+
 /// A member without room is lost only if the group goes on.
 void MirrorClient::answered(const mirror::Answer& answer) {
   group.answer(answer);

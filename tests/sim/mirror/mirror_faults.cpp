@@ -2,6 +2,7 @@
 // The faults in the world of a mirror.
 #include <algorithm>
 #include <bit>
+#include <utility>
 
 #include "tests/sim/mirror/mirror_world.hpp"
 
@@ -252,6 +253,37 @@ void MirrorWorld::lose_twice() {
   cut = 0;
   go_on(kSceneSteps / 20);
   held(member).up = true;
+}
+
+/// A disk shows what nobody has written, and an operator has another member's data replace it.
+void MirrorWorld::rot() {
+  using State = mirror::Verification::State;
+  if (!make_whole()) return;
+  quiet_ = true;
+  mirror::Group& group = clients_.back()->group;
+  const auto still = [&] { return group.whole() && !group.verification().is_running(); };
+  if (until(still)) {
+    const auto member = static_cast<unsigned>(rng.below(options.members));
+    const unsigned good = (member + 1) % options.members;
+    MirrorNode& node = held(member);
+    rotten_ = rng.below(options.sectors);
+    found_ = false;
+    const std::uint64_t before = std::exchange(node.cached[*rotten_], kRotten);
+    node.durable[*rotten_] = kRotten;
+    const unsigned verify = std::exchange(mood_.verify, 0);
+    group.verify(good);
+    const auto ended = [&] { return !group.verification().is_running() && group.whole(); };
+    const bool ends = until(ended);
+    const mirror::Verification& pass = group.verification();
+    if (ends && pass.state == State::done && !found_)
+      throw MirrorViolation("a difference is not found");
+    if (ends && pass.state == State::done && node.cached[*rotten_] != before)
+      throw MirrorViolation("a difference is not repaired");
+    if (node.cached[*rotten_] == kRotten) node.cached[*rotten_] = node.durable[*rotten_] = before;
+    mood_.verify = verify;
+    rotten_.reset();
+  }
+  quiet_ = false;
 }
 
 /// A client meets one member only, and an operator has it go on with that, unless it may anyway, or

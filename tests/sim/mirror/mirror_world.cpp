@@ -65,6 +65,7 @@ MirrorWorld::MirrorWorld(std::uint64_t seed, bool trace)
            .no_zero = rng.pick({0U, 0U, 300U}),
            .no_hint = rng.pick({0U, 0U, 300U}),
            .astray = rng.pick({0U, 0U, 300U}),
+           .verify = rng.pick({0U, 0U, 30U}),
            .steps = rng.pick({300U, 700U, 1500U}),
            .lag = lag_.pick({0U, 0U, 300U, 700U})};
   if (mood_.scene != 0) mood_.fault = 2;
@@ -73,6 +74,7 @@ MirrorWorld::MirrorWorld(std::uint64_t seed, bool trace)
   mood_.joins = rng.chance(100);
   mood_.again = rng.chance(100);
   mood_.twice = rng.chance(150);
+  mood_.rots = rng.chance(150);
   mood_.stalls = options.members > 2 && rng.chance(100);
   const bool is_new = rng.chance(400);
   if (!is_new) ledger_.begin(options.members);
@@ -184,6 +186,7 @@ void MirrorWorld::run() {
   if (mood_.again) begin_again();
   if (mood_.stalls) stall();
   if (mood_.twice) lose_twice();
+  if (mood_.rots) rot();
   heal();
   if (rng.chance(mood_.force)) force_one();
   for (unsigned i = 0; i < kHealingSteps; ++i) {
@@ -603,6 +606,10 @@ void MirrorWorld::connect(MirrorClient& client) {
 
 void MirrorWorld::act(MirrorClient& client) {
   if (rng.chance(mood_.cool)) return client.group.cool();
+  if (rng.chance(mood_.verify)) {
+    const unsigned source = rng.pick({mirror::kMaxMembers, 0U, options.members - 1});
+    return void(client.group.verify(source));
+  }
   if (rng.chance(mood_.request)) return client.group.live() && !quiet_ ? client.submit() : void();
   const std::uint64_t chance = rng.below(100);
   if (chance < 65) return connect(client);

@@ -25,6 +25,7 @@ inline constexpr std::uint64_t kNothing = ~std::uint64_t{0};  ///< content of an
 inline constexpr std::uint64_t kForeign = kNothing - 1;       ///< data of others
 inline constexpr std::uint64_t kZeroes = kForeign - 1;        ///< extents: it reads as zeroes
 inline constexpr std::uint64_t kUnknown = kForeign - 2;       ///< extents: it reads as anything
+inline constexpr std::uint64_t kRotten = kForeign - 3;        ///< what nobody has written
 inline constexpr unsigned kSceneSteps = 3000;                 ///< at most, of a scene
 /// The time of the world, which passes in some steps only. The rules compare nothing else with it.
 inline constexpr std::uint64_t kLease = 4, kLeaseEnd = 5;
@@ -103,6 +104,7 @@ class MirrorClient final : public mirror::GroupHost {
   void failed(std::uint64_t operation, int error) override;
   mirror::MemberSet same(std::uint64_t operation, mirror::MemberSet members,
                          unsigned source) override;
+  void differs(const mirror::Difference& found) override;
   bool may_copy(unsigned under_way) override;
   bool has_requests() override { return !requests.empty(); }
   mirror::MemberSet leased() override;
@@ -235,12 +237,14 @@ class MirrorWorld {
     unsigned time = 0;         ///< that leases end
     unsigned wait = 0;         ///< that they do when a client waits for members in vain
     bool twice = false;        ///< a member is lost, and once more while it is brought up to date
+    bool rots = false;         ///< a disk shows other data than were written
     bool stalls = false;       ///< a client sleeps while another one goes on without a member
     unsigned slow = 0;         ///< that a pull is answered before its data arrive
     unsigned zeroes = 0;       ///< that a request is to zero, or for extents
     unsigned no_zero = 0;      ///< that a member cannot zero as it is told
     unsigned no_hint = 0;      ///< that a member cannot tell extents
     unsigned astray = 0;       ///< that another server answers a member at the address of a source
+    unsigned verify = 0;       ///< that an operator has a client compare the copies
     unsigned steps = 700;
     unsigned lag = 0;  ///< that a command is sent later than the group gives it
   };
@@ -280,6 +284,7 @@ class MirrorWorld {
   void go_back_while_joining();
   void stall();
   void lose_twice();
+  void rot();
   void begin_again();
   void force_one();
   int carry_out(Message& message);
@@ -335,9 +340,11 @@ class MirrorWorld {
   std::uint64_t time_ = 0;
   bool quiet_ = false;  ///< no requests any more
   bool faults_ = true;
-  bool in_doubt_ = false;      ///< a member was set back that a client may count on
-  std::uint64_t forced_ = 0;   ///< the history that an operator's newest decision begins
-  std::uint64_t history_ = 0;  ///< the newest one that is in force
+  std::optional<std::uint64_t> rotten_;  ///< sector in which one member shows other data
+  bool found_ = false;                   ///< that was told
+  bool in_doubt_ = false;                ///< a member was set back that a client may count on
+  std::uint64_t forced_ = 0;             ///< the history that an operator's newest decision begins
+  std::uint64_t history_ = 0;            ///< the newest one that is in force
   std::uint64_t next_disk_ = 1;
   MirrorLedger ledger_;
   std::vector<unsigned> named_;  ///< the newest server of each member

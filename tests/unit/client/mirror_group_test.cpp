@@ -27,6 +27,7 @@ struct Host final : mirror::GroupHost {
                          unsigned source) override {
     return static_cast<mirror::MemberSet>(members & (alike | mirror::bit(source)));
   }
+  void differs(const mirror::Difference& found) override { differences.push_back(found); }
   bool may_copy(unsigned under_way) override { return may && under_way < at_once; }
   bool has_requests() override { return requests; }
   mirror::MemberSet leased() override { return leases; }
@@ -58,6 +59,7 @@ struct Host final : mirror::GroupHost {
   std::vector<std::uint64_t> failures;
   std::vector<int> errors;
   std::vector<unsigned> dropped;
+  std::vector<mirror::Difference> differences;
   mirror::MemberSet alike = 0;  ///< have the same data as any source
   bool may = true;
   unsigned at_once = 1;  ///< copies
@@ -1309,6 +1311,64 @@ TEST_CASE("mirror group: a member that has got everything counts before it is in
   const Command view = world.host.newest(Order::view, 0);
   CHECK(view.view.set == 0b111);
   CHECK(view.pedigree[2].age == age);
+}
+
+TEST_CASE("mirror group: copies are compared behind changes, and told where they differ") {
+  World world;
+  world.attach();
+  world.group.submit(mirror::Group::Kind::write, 1, {0, 8});
+  REQUIRE(world.group.verify(mirror::kMaxMembers));
+  CHECK_FALSE(world.group.verify(mirror::kMaxMembers));
+  CHECK_FALSE(world.host.has(Order::read));
+  for (unsigned i = 0; i < 3; ++i) world.answer(Order::write, i);
+  world.host.alike = 0b001;
+  for (unsigned i = 0; i < 3; ++i) world.answer(Order::read, i);
+  REQUIRE(world.host.differences.size() == 1);
+  CHECK(world.host.differences[0].reference == 0);
+  CHECK(world.host.differences[0].different == 0b110);
+  CHECK(world.host.count(Order::write, 0) == 1);  // nothing is repaired
+  world.host.alike = 7;
+  for (unsigned i = 0; i < 3; ++i) world.answer(Order::read, i);
+  // A member that cannot read it may have anything.
+  world.answer(Order::read, 1, EIO);
+  world.answer(Order::read, 0);
+  world.answer(Order::read, 2);
+  CHECK(world.host.differences.back().unreadable == 0b010);
+  for (unsigned i = 0; i < 3; ++i) world.answer(Order::read, i);
+  const mirror::Verification& pass = world.group.verification();
+  CHECK(pass.state == mirror::Verification::State::done);
+  CHECK(pass.compared == 32);
+  CHECK(pass.different == 2);
+  CHECK(pass.repaired == 0);
+}
+
+TEST_CASE("mirror group: a difference is repaired from the member that is named, or not at all") {
+  World world;
+  world.attach();
+  REQUIRE(world.group.verify(1));
+  for (unsigned i = 0; i < 3; ++i) world.answer(Order::read, i);
+  CHECK(world.host.differences.back().reference == 1);
+  for (unsigned i = 0; i < 3; ++i) world.answer(Order::read, i);
+  SUBCASE("it is") {
+    CHECK(world.host.count(Order::write, 1) == 0);
+    CHECK(world.host.newest(Order::write, 0).source == 1);
+    world.answer(Order::write, 0);
+    world.answer(Order::write, 2);
+    CHECK(world.group.verification().repaired == 1);
+  }
+  SUBCASE("others refuse it, and the group needs them") {
+    world.answer(Order::write, 0, ENOSPC);
+    world.answer(Order::write, 2, ENOSPC);
+    CHECK(world.group.verification().repaired == 0);
+    CHECK(world.group.unequal() == 0);
+    CHECK(world.host.failures.empty());
+  }
+  SUBCASE("it is lost: there is no source any more") {
+    world.group.link_down(1);
+    world.answer(Order::view, 0);
+    world.answer(Order::view, 2);
+    CHECK(world.group.verification().state == mirror::Verification::State::single);
+  }
 }
 
 }  // namespace

@@ -146,6 +146,7 @@ struct Recorder : GroupHost {
   MemberSet same(std::uint64_t /*operation*/, MemberSet members, unsigned /*source*/) override {
     return members;
   }
+  void differs(const Difference& /*found*/) override {}
   bool may_copy(unsigned /*under_way*/) override { return true; }
   bool has_requests() override { return false; }
   MemberSet leased() override { return 0; }

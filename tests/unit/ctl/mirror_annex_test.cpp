@@ -70,8 +70,22 @@ TEST_CASE("only a mirror is asked for its members, and not who has a server of s
 }
 
 TEST_CASE("the command about mirrors has a help") {
-  CHECK(help_on_program_word({"mirror", "status", "--help"})->find(" mirror status|discard") !=
+  CHECK(help_on_program_word({"mirror", "status", "--help"})->find(" mirror status|verify") !=
         std::string::npos);
+}
+
+TEST_CASE("a comparison of copies is waited for, and its outcome is the exit status") {
+  CHECK(kMirrorAnnex.progress_of({"mirror", "verify"}) == "mirror verify status");
+  CHECK(kMirrorAnnex.progress_of({"mirror", "verify", "--from", "a:1"}) == "mirror verify status");
+  CHECK(kMirrorAnnex.progress_of({"mirror", "verify", "stop"}).empty());
+  CHECK(kMirrorAnnex.progress_of({"mirror", "status"}).empty());
+  const auto outcome = [](const char* answer) {
+    return kMirrorAnnex.outcome(CtlJson::parse(answer));
+  };
+  CHECK_FALSE(outcome(R"({"state": "running", "different": 3, "repaired": 0})"));
+  CHECK(outcome(R"({"state": "done", "different": 3, "repaired": 0})") == 1);
+  CHECK(outcome(R"({"state": "done", "different": 3, "repaired": 3})") == 0);
+  CHECK(outcome(R"({"state": "stopped", "different": 0, "repaired": 0})") == 1);
 }
 
 }  // namespace
