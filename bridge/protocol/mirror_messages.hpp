@@ -32,6 +32,7 @@ inline constexpr auto kMirrorCool = MessageType{0x8029};
 inline constexpr auto kMirrorPull = MessageType{0x802B};
 inline constexpr auto kMirrorGuest = MessageType{0x802D};
 inline constexpr auto kMirrorGuestResponse = MessageType{0x802E};
+inline constexpr auto kMirrorDissolve = MessageType{0x802F};
 
 struct MirrorViewFields {
   le64 term = 0;
@@ -194,6 +195,17 @@ struct MirrorGuestResponse {
   le32 reserved = 0;
 };
 static_assert(sizeof(MirrorGuestResponse) == 8);
+
+/// The member of a view that has no other one takes its record away, and is a disk of its own from
+/// then on.
+struct MirrorDissolve {
+  Header header;
+  le32 device_id = 0;
+  le64 term = 0;
+  le32 flags = 0;
+  le32 reserved = 0;
+};
+static_assert(sizeof(MirrorDissolve) == 24 && offsetof(MirrorDissolve, term) == 8);
 
 inline constexpr std::size_t kMaxMirrorUri = 4096;
 

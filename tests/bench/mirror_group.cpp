@@ -63,6 +63,7 @@ struct Members final : mirror::GroupHost {
     return members;
   }
   void differs(const mirror::Difference& /*found*/) override {}
+  void dissolved(int /*error*/) override {}
   bool may_copy(unsigned /*under_way*/) override { return true; }
   bool has_requests() override { return true; }
   mirror::MemberSet leased() override { return mirror::MemberSet{(1U << kMembers) - 1}; }

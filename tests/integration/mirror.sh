@@ -544,6 +544,72 @@ verified() {
 }
 it "copies that differ are found while they are used, and repaired from the server that is named" verified
 
+# plain_uri NAME: of the disk of a server, once it is no member.
+plain_uri() { echo "rnbd+tcp://127.0.0.1:${member_port[$1]}/disk0"; }
+# members_at NAME: the number of its records.
+members_at() { "${ctl_command[@]}" --json "$PWD/control-$1" member list | jq '.members | length'; }
+# is_plain NAME: clients of one server read there what was written, and write.
+is_plain() {
+  nbdkit_name=plain attach_to "$(plain_uri "$1")"
+  nbdsh <<<'assert h.pread(65536, 1 << 20) == b"x" * 65536; h.pwrite(b"y" * 65536, 0, nbd.CMD_FLAG_FUA)'
+  stop plain 10
+}
+dissolved() {
+  local a
+  start_members "$@"
+  a=127.0.0.1:${member_port[a]}
+  face_of_mirror "control=$PWD/control"
+  nbdsh <<<'h.pwrite(b"x" * 65536, 1 << 20)'
+  eventually 120 all_in_step
+  mirror_order dissolve "$a"
+  [[ $(jq -r .uri said) == $(plain_uri a) ]] || fail "$(cat said)"
+  if nbdsh <<<'h.pread(512, 0)' 2>/dev/null; then fail "the mirror is used still"; fi
+  [[ $(mirror_says .trouble) == *"its disk is now $(plain_uri a)"* ]] || fail "$(mirror_says .)"
+  is_plain a
+  [[ $(members_at a) == 0 && $(members_at b) == 1 ]] || fail "$(members_at a) and $(members_at b) records"
+  stop nbdkit 10
+  refused_client "$(plain_uri b)" "it is a member of a mirror"
+  refused_client "$mirror" "waits for $a|its disk is new in this mirror"
+  is_plain a
+  "${ctl_command[@]}" "$PWD/control-b" member free disk0 --force
+  nbdkit_name=former attach_to "$(plain_uri b)"
+  nbdsh <<<'assert h.pread(65536, 1 << 20) == b"x" * 65536'
+}
+it "a mirror of two is dissolved into one disk, and the other server waits for that" dissolved a b
+it_plugin "a mirror of three is dissolved into one disk" dissolved a b c
+
+# Its server dies in the midst of it. Then it is the disk, or the only member of the mirror.
+dissolved_half() {
+  local i
+  start_members a b
+  for ((i = 1; i <= kills; i++)); do
+    face_of_mirror "control=$PWD/control"
+    nbdsh <<<'h.pwrite(b"x" * 65536, 1 << 20, nbd.CMD_FLAG_FUA)'
+    eventually 120 all_in_step
+    spawn order "${ctl_command[@]}" "$PWD/control" mirror dissolve "127.0.0.1:${member_port[a]}"
+    sleep "0.0$((RANDOM % 40 + 10))"
+    kill_hard a
+    kill_hard nbdkit
+    wait_end order 30 || fail "the order still waits"
+    start_member a
+    if (($(members_at a) == 0)); then
+      echo "it was dissolved"
+      refused_client "$mirror" "its disk is new in this mirror"
+      is_plain a
+    else
+      echo "it is a mirror"
+      refused_client "$(plain_uri a)" "it is a member of a mirror"
+    fi
+    refused_client "$(plain_uri b)" "it is a member of a mirror"
+    stop a 10
+    stop b 10
+    rm -r a.img b.img state-a state-b
+    start_member a
+    start_member b
+  done
+}
+it_plugin "a mirror whose server dies while it is dissolved is a mirror or a disk, and never both" dissolved_half
+
 # Its connect-timeout is longer than all of this case.
 dead_one_replaced() {
   start_members a b

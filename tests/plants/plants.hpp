@@ -202,7 +202,10 @@ namespace plants {
   X(verify_no_lock, "copies are compared while they are being changed")                           \
   X(verify_unequal, "what is to be made equal is reported as a difference")                       \
   X(verify_syncing, "a member that is not in step is compared")                                   \
-  X(repair_from_any, "a difference is repaired with the data of any member")
+  X(repair_from_any, "a difference is repaired with the data of any member")                      \
+  X(dissolve_at_once, "a mirror of three or more is dissolved without a view of two before")      \
+  X(dissolve_unflushed, "a mirror is dissolved before what was written is durable")               \
+  X(dissolve_of_others, "a member dissolves for a client that has been superseded")
 
 // Of bricks: rnbd-sim-brick-planted.
 #define BRICK_PLANTS(X)                                                                       \

@@ -56,6 +56,20 @@ void CallTable::add(Call& call, Group* live) {
   if (live != nullptr) submit(call, *live);
 }
 
+void CallTable::hold(Call& call) {
+  number(call);
+  call.held = true;
+  ++held_;
+}
+
+void CallTable::release(Group* live) {
+  for (Call* call : all()) {
+    if (!std::exchange(call->held, false)) continue;
+    --held_;
+    if (live != nullptr) submit(*call, *live);
+  }
+}
+
 std::vector<Call*> CallTable::all() const {
   std::vector<Call*> all;
   for (const auto& [number, call] : calls_) all.push_back(call);
@@ -64,7 +78,9 @@ std::vector<Call*> CallTable::all() const {
 
 void CallTable::submit_all(Group& group) {
   due_.clear();
-  for (Call* call : all()) submit(*call, group);
+  for (Call* call : all()) {
+    if (!call->held) submit(*call, group);
+  }
 }
 
 void CallTable::submit_due(Group* live) {
@@ -146,6 +162,7 @@ void CallTable::end(std::uint64_t operation, int error) {
   const auto ended = calls_.take(operation);
   if (!ended) return;
   Call& call = **ended;
+  if (std::exchange(call.held, false)) --held_;
   if (error == 0 && call.rest_end != 0 && !call.left) {
     call.transfer.offset += call.transfer.length;
     call.transfer.length = call.rest_end - call.transfer.offset;
@@ -195,7 +212,7 @@ void CallTable::end_failed() {
 }
 
 void CallTable::cancel(Call& call, const Group* live) {
-  if (live == nullptr) return end(call.number, EINTR);
+  if (live == nullptr || call.held) return end(call.number, EINTR);
   if (!call.left) call.left = Clock::now();
   if (!call.moves_data() || call.use.may_return()) leave(call);
 }

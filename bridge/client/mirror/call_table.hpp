@@ -42,6 +42,7 @@ struct Call {
   std::uint64_t rest_end = 0;          ///< bytes: the end of further pieces; 0: there are none
   bool trims = false;                  ///< it is a hint: where zeroing is slow, it has no effect
   bool asks = false;                   ///< for extents, not for content
+  bool held = false;                   ///< until CallTable::release()
   std::vector<wire::Extent> extents;
   std::vector<std::byte> own;  ///< the data, once its user has left
   std::optional<std::chrono::steady_clock::time_point> left;
@@ -111,13 +112,19 @@ class CallTable {
   CallTable(TaskSender& steward, LoseHolders lose_holders);
 
   bool empty() const { return calls_.empty(); }
+  /// None is under way, beside those that are held.
+  bool all_held() const { return calls_.size() == held_; }
   /// A new request, to be filled and added.
   Call& make(CallUser& user, TaskSender& sender);
   /// It ends at once.
   void refuse(Call& call, int error);
   /// `live`: the group, if it takes requests now, or null.
   void add(Call& call, Group* live);
-  /// All go to a group that has just become live.
+  /// A new request, which waits for release().
+  void hold(Call& call);
+  /// Those that are held go to the group, if it takes requests now.
+  void release(Group* live);
+  /// All others go to a group that has just become live.
   void submit_all(Group& group);
   /// Begins the next pieces of requests whose last ones have ended. Not inside calls of the group.
   void submit_due(Group* live);
@@ -166,6 +173,7 @@ class CallTable {
   std::deque<Call> memory_;
   std::vector<Call*> spare_;
   PooledMap<Call*> calls_;  ///< by the numbers of their operations
+  std::size_t held_ = 0;    ///< of these
   std::uint64_t next_ = 1;
   std::vector<std::uint64_t> due_;  ///< pieces that have not begun
   Zeroing zeroing_;

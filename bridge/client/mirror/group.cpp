@@ -18,7 +18,8 @@ Group::Group(const GroupOptions& options, GroupHost& host)
       missed_{regions_, options.members} {}
 
 void Group::link_up(unsigned member, bool overwrite) {
-  if (!is_over()) members_.link_up(member, overwrite);
+  if (is_over()) return;
+  dissolving_.active() ? host_.drop(member) : members_.link_up(member, overwrite);
 }
 
 void Group::link_down(unsigned member) {
@@ -40,6 +41,7 @@ void Group::lose(unsigned member, bool drop) {
     return;
   }
   const MemberSet base = members_.base();
+  if (dissolving_.member == member) end_dissolve(ECANCELED);
   if (has(base, member)) propose(without(base, member), {});
   if (is_over()) return;
   settle_all();
@@ -64,6 +66,7 @@ void Group::answer(const Answer& answer) {
   if (sent->order == Order::pull) return pulled(sent->operation, sent->member, answer.error);
   if (sent->order == Order::extents && sent->operation >= kOwn)
     return told(sent->operation, sent->member, answer);
+  if (sent->order == Order::dissolve && answer.error == 0) return end_dissolve(0);
   if (sent->order == Order::clear) return cleared(sent->operation, sent->member, answer.error);
   const bool shows = sent->order == Order::read || sent->order == Order::extents;
   const bool unreadable = answer.error == EIO && shows;
@@ -229,7 +232,7 @@ bool Group::discard(unsigned member) {
   if (is_over() || members_[member].stage == Stage::down) return true;
   if (live() && (in_step() == bit(member) || members_.base() == bit(member))) return false;
   // A view that is being recorded may be all that lets the others go on without one more.
-  if (live() && has(in_step(), member) && !members_.proposes()) members_.exclude(member);
+  if (live() && has(in_step(), member) && !members_.proposes()) members_.exclude(bit(member));
   lose(member, true);
   return true;
 }

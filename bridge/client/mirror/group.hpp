@@ -156,6 +156,12 @@ class Group {
   void end_verify();
   const Verification& verification() const { return verification_; }
 
+  /// Ends the mirror, of which this member becomes a disk of its own: flushes, goes on without one
+  /// after the other, and has the member take its record away. The others keep theirs, by which
+  /// they wait for that one for ever. Submit nothing before dissolved(). False: it is not in step,
+  /// or that is under way already.
+  bool dissolve(unsigned member);
+
   static constexpr std::uint64_t kOwn = Operations::kOwn;
 
   bool live() const { return members_.phase() == Phase::live; }
@@ -223,7 +229,7 @@ class Group {
   void start_queued();
   void make_equal(const Range& range);
   void begin_own(Kind kind, std::uint32_t region, unsigned target, MemberSet unreadable = 0);
-  void begin_own(const Operation& operation);
+  std::uint64_t begin_own(const Operation& operation);
 
   // Resync.
   void resync(unsigned member);
@@ -235,6 +241,10 @@ class Group {
   std::uint32_t units_of(std::uint32_t region) const;
   void copied(const Operation& copy);
   void end_passage(unsigned member, std::uint32_t region);
+
+  // The end of the mirror.
+  void dissolve_next();
+  void end_dissolve(int error);
 
   // Verify.
   void verify_next();
@@ -263,6 +273,14 @@ class Group {
     bool active() const { return member != kMaxMembers; }
   };
 
+  /// An operator has it end.
+  struct Dissolving {
+    unsigned member = kMaxMembers;  ///< that stays; kMaxMembers: nobody wants it
+    std::uint64_t flush = 0;        ///< operation
+    bool asked = false;             ///< it was told to take its record away
+    bool active() const { return member != kMaxMembers; }
+  };
+
   const GroupOptions options_;
   GroupHost& host_;
   const Regions regions_;
@@ -275,6 +293,7 @@ class Group {
   Missed missed_;
   Mending mending_;
   Verification verification_;
+  Dissolving dissolving_;
   std::uint64_t last_pass_ = 0;
   MemberSet echoing_ = 0;  ///< members that were asked whether they still serve this client
   unsigned next_read_ = 0;

@@ -61,6 +61,7 @@ void GroupDriver::loop() {
 }
 
 void GroupDriver::stop() {
+  end_dissolve({EINTR, "the program ends"});
   calls_.cancel_all(EIO, live_group());
   stop_by_ = Clock::now() + kPartWithin;
   steward_.call_up();
@@ -68,6 +69,7 @@ void GroupDriver::stop() {
 
 void GroupDriver::accept(Call& call) {
   if (superseded_ || stop_by_) return calls_.refuse(call, EIO);
+  if (leaving_) return calls_.hold(call);
   copies_.requested(turn_);
   calls_.add(call, live_group());
 }
@@ -163,7 +165,8 @@ void GroupDriver::prepare(TaskSender& sender) {
 /// The steward handles what ends groups.
 void GroupDriver::finish() {
   calls_.submit_due(live_group());
-  if (news_ != News::none || superseded_) steward_.call_up();
+  const bool leaves = leaving_ && (leaving_->outcome || (!leaving_->begun && calls_.all_held()));
+  if (news_ != News::none || superseded_ || leaves) steward_.call_up();
 }
 
 void GroupDriver::add(TaskSender& sender) {
@@ -216,11 +219,13 @@ void GroupDriver::look_at_sessions(Lock& lock) {
 
 void GroupDriver::settle() {
   do {
+    take_outcome();
     if (superseded_) return end_for_good();
     const News news = std::exchange(news_, News::none);
     if (news == News::over) begin_anew();
     if (news == News::doubted) begin_without_doubt();
     if (news == News::attached) go_live();
+    try_to_dissolve();
     calls_.submit_due(live_group());
   } while (news_ != News::none);
 }

@@ -8,6 +8,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -69,6 +70,7 @@ class OwnTerms {
 class GroupDriver final : private GroupHost {
  public:
   using Done = tl::expected<void, Failure>;
+  using Dissolved = tl::expected<std::string, Failure>;  ///< the URI of the disk
 
   /// `links` must outlive the driver.
   GroupDriver(const ClientConfig& config, MemberLinks& links, rtrs::Log log);
@@ -133,6 +135,9 @@ class GroupDriver final : private GroupHost {
   Done add(const rtrs::PathAddress& path, bool overwrite);
   Done verify(const std::string& from);
   Done end_verify();
+  /// Begins to end the mirror, so that this server has a disk of its own; `then` is called once, in
+  /// this thread.
+  void dissolve(const std::string& server, std::function<void(Dissolved)> then);
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -169,6 +174,7 @@ class GroupDriver final : private GroupHost {
     return copies_.same(operation, members, source);
   }
   void differs(const Difference& found) override;
+  void dissolved(int error) override { leaving_->outcome = error; }
   bool may_copy(unsigned under_way) override {
     return copies_.may_begin(under_way, !calls_.empty(), Clock::now());
   }
@@ -197,6 +203,17 @@ class GroupDriver final : private GroupHost {
   void tell_of_disk(unsigned member);
   void lose_holders(std::uint64_t operation);
 
+  /// An operator has the mirror end. Requests that come meanwhile wait, and fail with it.
+  struct Leaving {
+    Leaving(unsigned stays, std::function<void(Dissolved)> answer)
+        : member{stays}, then{std::move(answer)} {}
+
+    unsigned member;             ///< that stays
+    bool begun = false;          ///< the group knows
+    std::optional<int> outcome;  ///< as the group has told
+    std::function<void(Dissolved)> then;
+  };
+
   // The loop.
   using Lock = std::unique_lock<std::mutex>;
   void wait(Lock& lock);
@@ -208,6 +225,9 @@ class GroupDriver final : private GroupHost {
   void part(Lock& lock);
   MirrorStatus report();
   void report_verify();
+  void try_to_dissolve();
+  void take_outcome();
+  void end_dissolve(const Failure& failure);
 
   // Members.
   /// Null while there is none, or while it does not take requests.
@@ -231,6 +251,8 @@ class GroupDriver final : private GroupHost {
   std::vector<Member> members_;
   StandingReport report_;
   VerifyStatus verify_;
+  std::optional<Leaving> leaving_;
+  std::string dissolved_into_;  ///< the URI of the disk; "": it is a mirror
   ResyncPace verify_pace_;
   std::unique_ptr<Group> group_;
   GroupShape shape_;

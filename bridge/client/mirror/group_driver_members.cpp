@@ -244,6 +244,7 @@ void GroupDriver::over() {
 
 /// The group is over. Calls without an answer go to the next one, unless an answer ended the group.
 void GroupDriver::begin_anew() {
+  end_dissolve({EIO, "too few servers were left: see the log and `mirror status`, and repeat it"});
   was_live_ = true;
   for (unsigned i = 0; i < members_.size(); ++i) {
     drop(i);
@@ -269,14 +270,17 @@ void GroupDriver::end_for_good() {
   for (unsigned i = 0; i < members_.size(); ++i) members_[i].link->let_go(end_session(i));
   group_.reset();
   calls_.cancel_all(EIO, nullptr);
+  end_dissolve({ESTALE, "another client has taken the mirror over"});
   if (!dead_.empty()) return;
+  const bool dissolved = !dissolved_into_.empty();
   dead_ =
-      forced_elsewhere_
+      dissolved ? "an operator has dissolved the mirror; its disk is now " + dissolved_into_
+      : forced_elsewhere_
           ? "an operator has had another client go on with other servers (mirror force); what was "
             "written here since then may not be there; connect anew"
           : "another client has taken the mirror over and may have written; connect anew";
   changed_.notify_all();
-  report_.say(rtrs::LogLevel::error, dead_);
+  report_.say(dissolved ? rtrs::LogLevel::warning : rtrs::LogLevel::error, dead_);
 }
 
 }  // namespace rnbd::mirror

@@ -94,7 +94,7 @@ GroupDriver::Done GroupDriver::verify(const std::string& from) {
   if (!group_->verify(source)) return refuse(EBUSY, "the one before is about to end; try again");
   verify_ = {.from = from};
   report_.begin_verify(from);
-  report();
+  report_verify();
   return {};
 }
 
@@ -102,7 +102,7 @@ GroupDriver::Done GroupDriver::end_verify() {
   if (group_ == nullptr || !group_->verification().is_running())
     return refuse(ENOENT, "no copies are being compared");
   group_->end_verify();
-  report();
+  report_verify();
   return {};
 }
 
@@ -134,6 +134,53 @@ void GroupDriver::report_verify() {
   verify_pace_.add(Clock::now(), {known.is_running() ? Standing::resync : Standing::in_step, left});
   verify_.pace = verify_pace_.regions_per_second();
   if (was_running && !known.is_running()) report_.end_verify(known);
+}
+
+// ---- Dissolve -----------------------------------------------------------------------------------
+
+void GroupDriver::dissolve(const std::string& server, std::function<void(Dissolved)> then) {
+  const auto member = links_.named(server);
+  const auto wrong = [&]() -> std::optional<Failure> {
+    if (!member) return member.error();
+    if (leaving_) return Failure{EALREADY, "the mirror is being dissolved already"};
+    if (live_group() == nullptr)
+      return Failure{EBUSY,
+                     "the mirror is not attached, so that nobody knows whether that server has "
+                     "everything; see `mirror status`"};
+    if (!has(group_->in_step(), *member))
+      return Failure{EBUSY, "that server is not in step, so its disk lacks writes"};
+    return {};
+  }();
+  if (wrong) return then(tl::unexpected(*wrong));
+  report_.say(rtrs::LogLevel::warning, "an operator dissolves it; only " + server + " goes on");
+  leaving_.emplace(*member, std::move(then));
+}
+
+/// Requests of before are answered first.
+void GroupDriver::try_to_dissolve() {
+  if (!leaving_ || leaving_->begun || !calls_.all_held() || live_group() == nullptr) return;
+  leaving_->begun = group_->dissolve(leaving_->member);
+  if (!leaving_->begun) end_dissolve({EBUSY, "that server is not in step any more"});
+}
+
+/// The members go on as a mirror, or that is over for another reason.
+void GroupDriver::end_dissolve(const Failure& failure) {
+  if (!leaving_) return;
+  const Leaving ended = *std::exchange(leaving_, {});
+  ended.then(tl::unexpected(failure));
+  calls_.release(live_group());
+}
+
+void GroupDriver::take_outcome() {
+  if (!leaving_ || !leaving_->outcome) return;
+  if (*leaving_->outcome != 0)
+    return end_dissolve({EIO,
+                         "the mirror goes on, perhaps with this server alone, which is lost or "
+                         "has refused to take its record away; see its log, and repeat it"});
+  const Leaving ended = *std::exchange(leaving_, {});
+  dissolved_into_ = links_.uri_of(ended.member);
+  superseded_ = true;
+  ended.then(dissolved_into_);
 }
 
 }  // namespace rnbd::mirror

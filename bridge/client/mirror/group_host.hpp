@@ -28,8 +28,9 @@ enum class Order : std::uint8_t {
   pull,     ///< likewise, but the member reads it from `source` by itself
   clear,    ///< zeroes in `range`, as a copy. EOPNOTSUPP: not without writing them
   flush,
-  beat,  ///< count up to `age`, before regions leave the activity log
-  cool,  ///< take `regions` out of the activity log; all have counted up to `age`
+  beat,      ///< count up to `age`, before regions leave the activity log
+  cool,      ///< take `regions` out of the activity log; all have counted up to `age`
+  dissolve,  ///< be no member any more: the record goes
 };
 
 struct Command {
@@ -107,6 +108,9 @@ class GroupHost {
   virtual MemberSet leased() = 0;
   /// True if no claim was granted in the last kReadLeaseEnd.
   virtual bool leases_ended() = 0;
+  /// The end of what dissolve() began. 0: the member is a disk of its own, and the group is over.
+  /// ECANCELED: the members go on as a mirror. Else the member's answer.
+  virtual void dissolved(int error) = 0;
   /// Too few members are left: no operation ends any more.
   virtual void over() = 0;
   /// The same, as an operator has had another client go on with other members. Attaching again can

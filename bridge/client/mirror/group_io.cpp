@@ -367,11 +367,11 @@ void Group::begin_own(Kind kind, std::uint32_t region, unsigned target, MemberSe
              .unreadable = unreadable});
 }
 
-void Group::begin_own(const Operation& operation) {
+std::uint64_t Group::begin_own(const Operation& operation) {
   const std::uint64_t id = operations_.next_own();
   operations_.add(id) = operation;
-  if (members_.phase() == Phase::attaching) return read(id);
-  start(id);
+  members_.phase() == Phase::attaching ? read(id) : start(id);
+  return id;
 }
 
 bool Group::whole() const {

@@ -22,6 +22,7 @@ void Group::work() {
   if (members_.must_rise() && activity_.idle() && members_.rise()) return propose(in_step(), {});
   for (unsigned i = 0; i < options_.members; ++i) resync(i);
   verify_next();
+  dissolve_next();
   const std::uint32_t region = unequal_.next(0);
   if (region >= options_.regions || members_.gate_closed()) return;
   if (!operations_.has_own(Kind::equal, region, 0) && host_.may_copy(0))

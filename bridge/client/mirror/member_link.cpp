@@ -164,11 +164,13 @@ bool MemberLink::is_due() const { return wanted_ && ended_.empty() && Clock::now
 
 /// Sessions that nobody shares any more.
 std::vector<std::shared_ptr<OpenMember>> MemberLink::take_unused() {
-  const auto unused = std::ranges::partition(
-      ended_, [](const std::shared_ptr<OpenMember>& open) { return open.use_count() > 1; });
-  std::vector<std::shared_ptr<OpenMember>> taken(std::make_move_iterator(unused.begin()),
-                                                 std::make_move_iterator(unused.end()));
-  ended_.erase(unused.begin(), unused.end());
+  const auto is_shared = [](const std::shared_ptr<OpenMember>& open) {
+    return open.use_count() > 1;
+  };
+  const auto unused = std::partition(ended_.begin(), ended_.end(), is_shared);
+  std::vector<std::shared_ptr<OpenMember>> taken(std::make_move_iterator(unused),
+                                                 std::make_move_iterator(ended_.end()));
+  ended_.erase(unused, ended_.end());
   return taken;
 }
 

@@ -87,6 +87,8 @@ void MemberOrder::start(rtrs::ClientLane& lane) {
       return ask_regions(lane);
     case Order::pull:
       return send_pull(lane);
+    case Order::dissolve:
+      return send_dissolve(lane);
     default:
       return finish(EINVAL);
   }
@@ -188,6 +190,13 @@ void MemberOrder::send_pull(rtrs::ClientLane& lane) {
   message.offset = command_.range.begin * wire::kSectorSize;
   message.length = (command_.range.end - command_.range.begin) * wire::kSectorSize;
   message.disk = command_.disk;
+  send(lane, message, false);
+}
+
+void MemberOrder::send_dissolve(rtrs::ClientLane& lane) {
+  wire::MirrorDissolve message;
+  message.header = wire::header_of(wire::kMirrorDissolve);
+  message.term = command_.term;
   send(lane, message, false);
 }
 

@@ -25,9 +25,9 @@ struct GroupShape {
   wire::Uuid claimant{};  ///< this run of the client
 };
 
-/// CLAIM, BLOCK STATUS, VIEW, CONFIRM, REGIONS, COOL or PULL, each in one or more messages. A claim
-/// also reads the member's maps. An echo is a question about the first region. A member that tells
-/// no extents counts as one with data everywhere.
+/// CLAIM, BLOCK STATUS, VIEW, CONFIRM, REGIONS, COOL, PULL or DISSOLVE, each in one or more
+/// messages. A claim also reads the member's maps. An echo is a question about the first region. A
+/// member that tells no extents counts as one with data everywhere.
 ///
 /// Errors:  the server's; EPROTO (an invalid answer, or one of another group: complaint());
 ///          ENOTEMPTY of an inspection, with a complaint.
@@ -56,6 +56,7 @@ class MemberOrder final : public rtrs::Operation {
   void send_confirm(rtrs::ClientLane& lane);
   void send_cool(rtrs::ClientLane& lane);
   void send_pull(rtrs::ClientLane& lane);
+  void send_dissolve(rtrs::ClientLane& lane);
   void ask_echo(rtrs::ClientLane& lane);
   void ask_regions(rtrs::ClientLane& lane);
   void ask_status(rtrs::ClientLane& lane);

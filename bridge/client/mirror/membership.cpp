@@ -311,7 +311,9 @@ bool Membership::propose(MemberSet set, const std::vector<RegionMap>& inherit) {
 
 /// Without the others no client goes on with this one: of three or more it is too few, and of two
 /// it lacks the other one, whatever `degraded` says.
-void Membership::exclude(unsigned member) { begin_view(without(in_step_, member), {}); }
+void Membership::exclude(MemberSet members) {
+  begin_view(static_cast<MemberSet>(in_step_ & ~members), {});
+}
 
 void Membership::begin_view(MemberSet set, const std::vector<RegionMap>& inherit) {
   // A member that has recorded that view has forgotten what those in it lacked.

@@ -223,9 +223,9 @@ class Membership {
   // Views.
   /// False: too few members would be left.
   bool propose(MemberSet set, const std::vector<RegionMap>& inherit);
-  /// The next view is without this member, as an operator wants it, also when one of two is left.
-  /// The member is in step and not the last one, and no view is proposed.
-  void exclude(unsigned member);
+  /// The next view is without these members, as an operator wants it, also when one of two is left.
+  /// They are in step and not all of them, and no view is proposed.
+  void exclude(MemberSet members);
   /// A member has recorded it. True: all have, and it is in force.
   bool recorded(unsigned member, const ViewId& view);
 

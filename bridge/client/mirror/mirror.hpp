@@ -2,6 +2,7 @@
 // A mirror, as its users and operators see it.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <functional>
 #include <memory>
@@ -82,6 +83,16 @@ class Mirror final : public LaneSource, public std::enable_shared_from_this<Mirr
   tl::expected<void, Failure> verify(const std::string& from);
   /// Errors: ENOENT (none is under way).
   tl::expected<void, Failure> end_verify();
+  /// Ends the mirror: flushes, goes on with this member alone, and has it take its record away.
+  /// Returns the URI of its disk. Users get EIO from then on, and the mirror cannot be used any
+  /// more.
+  ///
+  /// Errors: ENOENT, EALREADY, EBUSY (not attached, or that one is not in step), EIO (the mirror
+  /// goes
+  ///         on), ETIMEDOUT (it goes on with that after 20 s).
+  tl::expected<std::string, Failure> dissolve(const std::string& server);
+  /// True if that was done.
+  bool dissolved() const { return dissolved_; }
   /// True if another client has taken the mirror over: all requests fail from now on.
   bool dead() const { return !driver_.dead().empty(); }
   /// Ends the mirror. First tries for 2 s to make the members equal, so that the next client need
@@ -96,6 +107,7 @@ class Mirror final : public LaneSource, public std::enable_shared_from_this<Mirr
   const ClientConfig config_;
   ChangesUnderWay changes_;
   MemberLinks links_;
+  std::atomic<bool> dissolved_{false};
   GroupDriver driver_;
   std::mutex mutex_;
   bool running_ = false;  ///< guarded by mutex_

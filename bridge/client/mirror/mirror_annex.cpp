@@ -130,10 +130,10 @@ std::vector<ControlCommand> commands(const ClientConfig& config, DiskSource* sou
   auto* const mirror = dynamic_cast<MirrorSource*>(source);
   return {{"mirror",
            "status|verify [--from SERVER]|discard SERVER|add HOST[:PORT] [--force]|force SERVER "
-           "[--force [--split]]",
+           "[--force [--split]]|dissolve SERVER",
            "The members of a mirror, and how far those are that come back; verify compares the "
            "copies, discard does without one, add puts a server with an empty disk in its place, "
-           "force goes on with one copy only.",
+           "force goes on with one copy only, dissolve makes one a plain disk again.",
            [&config, mirror](const std::string& words) {
              return about_mirror(config, mirror, words);
            }}};
@@ -156,7 +156,8 @@ std::shared_ptr<Mirror> MirrorSource::present() {
 
 std::shared_ptr<Mirror> MirrorSource::usable() {
   const std::lock_guard lock{mutex_};
-  if (mirror_ == nullptr || mirror_->dead()) mirror_ = std::make_shared<Mirror>(config_, log_);
+  if (mirror_ == nullptr || (mirror_->dead() && !mirror_->dissolved()))
+    mirror_ = std::make_shared<Mirror>(config_, log_);
   return mirror_;
 }
 

@@ -179,6 +179,12 @@ Reply about_verify(MirrorSource& source, std::string rest) {
       EINVAL, "write mirror verify [--from SERVER], mirror verify status, or mirror verify stop"});
 }
 
+Reply dissolve(Mirror& mirror, const std::string& server) {
+  auto uri = mirror.dissolve(server);
+  if (!uri) return tl::unexpected(uri.error());
+  return Json{{"uri", *uri}};
+}
+
 }  // namespace
 
 Reply about_mirror(const ClientConfig& config, MirrorSource* source, const std::string& words) {
@@ -193,13 +199,14 @@ Reply about_mirror(const ClientConfig& config, MirrorSource* source, const std::
   if (!argument.empty() && (rest.empty() || sure)) {
     const auto mirror = source->usable();
     if (word == "add") return add_member(config, *mirror, argument, sure);
+    if (word == "dissolve") return dissolve(*mirror, argument);
     if (word == "discard") return answer_to(mirror->discard(argument));
     if (word == "force") return answer_to(mirror->force(argument, sure, split));
   }
   return tl::unexpected(Failure{EINVAL,
                                 "write mirror status, mirror verify [--from SERVER], mirror "
-                                "discard SERVER, mirror add HOST[:PORT] [--force], or mirror "
-                                "force SERVER [--force [--split]]"});
+                                "discard SERVER, mirror add HOST[:PORT] [--force], mirror "
+                                "force SERVER [--force [--split]], or mirror dissolve SERVER"});
 }
 
 SessionStatus as_session(const ClientConfig& config, const MirrorStatus& status) {

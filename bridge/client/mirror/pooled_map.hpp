@@ -19,7 +19,8 @@ class PooledMap : std::map<std::uint64_t, Value> {
   using Map = std::map<std::uint64_t, Value>;
 
  public:
-  using Map::at, Map::begin, Map::contains, Map::empty, Map::end, Map::find, Map::lower_bound;
+  using Map::at, Map::begin, Map::contains, Map::empty, Map::end, Map::find, Map::lower_bound,
+      Map::size;
 
   /// The number is new. The value is one that was used before, perhaps.
   Value& add(std::uint64_t number) {

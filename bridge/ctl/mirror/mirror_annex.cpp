@@ -9,10 +9,10 @@ namespace {
 constexpr ProgramWord kWords[] = {
     {"mirror",
      "status|verify [--from SERVER]|discard SERVER|add HOST[:PORT] [--force]|force SERVER [--force "
-     "[--split]]",
+     "[--split]]|dissolve SERVER",
      CtlSide::client,
      "The members of a mirror; compares their copies, and repairs them from one; does without one; "
-     "takes an empty disk in its place; goes on with one copy only."},
+     "takes an empty disk in its place; goes on with one copy only; makes one a plain disk again."},
     {"member", "list|free EXPORT [--force]", CtlSide::server,
      "The exports that are members of mirrors; free: takes the record of one away, so that another "
      "mirror can have it."}};

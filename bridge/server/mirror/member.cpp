@@ -56,6 +56,14 @@ int Member::serve(std::uint64_t session) const { return session == session_ ? 0 
 
 int Member::lend(std::uint64_t disk) const { return disk == record_.disk ? 0 : ESTALE; }
 
+int Member::dissolve(std::uint64_t session, std::uint64_t term) const {
+  if (const int error = serve(session)) return error;
+  if (term != record_.promised) return ESTALE;
+  const bool alone = size(record_.view.set) == 1 && has(record_.view.set, record_.number) &&
+                     record_.confirmed.id == record_.view.id;
+  return alone && record_.view.id.term == term ? 0 : EPERM;
+}
+
 int Member::view(std::uint64_t session, const View& view, const View& confirmed,
                  const std::vector<RegionMap>& inherit, const Pedigree& pedigree) {
   if (const int error = serve(session)) return error;

@@ -63,6 +63,9 @@ class Member {
   /// Call it before another member reads here for the same client. ESTALE: `disk`, which the client
   /// means, is another one.
   int lend(std::uint64_t disk) const;
+  /// Call it before the record is taken away. EPERM: others are in its view, or may be in a newer
+  /// one.
+  int dissolve(std::uint64_t session, std::uint64_t term) const;
   /// A PULL begins. Its data may be written while it is awaited.
   std::uint64_t begin_pull();
   /// The PULL is answered, whatever comes from its source later.

@@ -10,6 +10,7 @@
 
 #include "bridge/protocol/printable.hpp"
 #include "bridge/server/answer.hpp"
+#include "bridge/server/attempt.hpp"
 #include "bridge/server/io_requests.hpp"
 #include "bridge/server/queue_table.hpp"
 #include "bridge/server/services.hpp"
@@ -59,6 +60,7 @@ bool MemberMessages::on_request(rtrs::ServerRequest& request, wire::MessageType 
       Handler{wire::kMirrorCool, false, &MemberMessages::cool},
       Handler{wire::kMirrorPull, false, &MemberMessages::pull},
       Handler{wire::kMirrorGuest, true, &MemberMessages::guest},
+      Handler{wire::kMirrorDissolve, false, &MemberMessages::dissolve},
   };
   const auto known = std::ranges::find(kHandlers, type, &Handler::type);
   if (known == kHandlers.end()) return false;
@@ -265,6 +267,63 @@ void MemberMessages::guest(rtrs::ServerRequest& request) {
   wire::MirrorGuestResponse answer;
   answer.header = wire::header_of(wire::kMirrorGuestResponse);
   finish_with(request, rtrs::wire::bytes_of(answer));
+}
+
+// ---- The end of a mirror ------------------------------------------------------------------------
+
+struct MemberMessages::Dissolving {
+  rtrs::ServerRequest& request;
+  const wire::MirrorDissolve message;
+  const std::shared_ptr<mirror::Seat> seat;
+  const std::uint64_t session;
+  tl::expected<void, rtrs::Failure> removed =
+      tl::unexpected(rtrs::Failure{EIO, "this server lacks memory, descriptors or threads"});
+};
+
+void MemberMessages::dissolve(rtrs::ServerRequest& request) {
+  const auto message = wire::decode<wire::MirrorDissolve>(request.message, wire::kMirrorDissolve);
+  if (!message || message->flags != 0) return finish(request, EINVAL);
+  const Device* const device = session_.devices.usable(message->device_id);
+  if (device == nullptr) return finish(request, ENOTCONN);
+  MemberDevice* const part = served(*device);
+  if (part == nullptr) return finish(request, ESTALE);
+  const std::shared_ptr<Dissolving> dissolving{
+      new Dissolving{request, *message, part->seat().shared_from_this(), part->session()}};
+  dissolving->seat->begin_claim(session_.services, reactor(),
+                                [this, dissolving] { dissolve_now(dissolving); });
+}
+
+/// No claim is under way, and none begins before the end. Nobody is served from here on, so that no
+/// order makes another record of the one that goes.
+void MemberMessages::dissolve_now(const std::shared_ptr<Dissolving>& dissolving) {
+  mirror::Seat& seat = *dissolving->seat;
+  const auto end = [dissolving](int error) {
+    dissolving->seat->end_claim();
+    finish(dissolving->request, error);
+  };
+  if (const int error = seat.may_dissolve(dissolving->session, dissolving->message.term))
+    return end(error);
+  seat.fence();
+  seat.keep(session_.services, reactor(), [this, dissolving, end](int error) {
+    if (error != 0) return end(error);
+    session_.services.record(
+        reactor(),
+        [dissolving] { attempt([&] { dissolving->removed = dissolving->seat->remove_record(); }); },
+        [this, dissolving, end] {
+          const auto& removed = dissolving->removed;
+          const Device* const device = session_.devices.usable(dissolving->message.device_id);
+          const std::string name = device != nullptr ? device->name : std::string{};
+          if (removed)
+            session_.log.say(rtrs::LogLevel::info, "member_dissolved", name,
+                             "dissolved the mirror of " + in_quotes(name) +
+                                 ": its record as a member is gone, and it is a disk of its own");
+          else
+            session_.log.say(rtrs::LogLevel::error, "member_dissolved", name,
+                             "cannot take away the record of " + in_quotes(name) +
+                                 " as a member of a mirror group: " + removed.error().text);
+          end(removed ? 0 : removed.error().error);
+        });
+  });
 }
 
 }  // namespace rnbd

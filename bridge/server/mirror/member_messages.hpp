@@ -47,6 +47,9 @@ class MemberMessages final : public SessionAnnex {
   void regions(rtrs::ServerRequest& request);
   void cool(rtrs::ServerRequest& request);
   void guest(rtrs::ServerRequest& request);
+  struct Dissolving;
+  void dissolve(rtrs::ServerRequest& request);
+  void dissolve_now(const std::shared_ptr<Dissolving>& dissolving);
   void ended(rtrs::ServerRequest& request, mirror::Seat& seat, int error);
   rtrs::Reactor* reactor() const;
 

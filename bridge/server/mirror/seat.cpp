@@ -212,13 +212,18 @@ tl::expected<void, rtrs::Failure> Seat::free(bool sure) {
                         "may wait for what it has; add --force if that mirror is not needed");
     claims_.push_back({});  // no claim comes between
   }
+  auto removed = remove_record();
+  end_claim();
+  return removed;
+}
+
+tl::expected<void, rtrs::Failure> Seat::remove_record() {
   const Removal removed = store_->remove(storage_);
   if (removed.gone) {  // claims find no record, so none must be written into the file that was one
     const std::lock_guard lock{mutex_};
     forget();
   }
-  end_claim();
-  if (!removed.trouble.empty()) return refuse(EIO, removed.trouble);
+  if (!removed.trouble.empty()) return tl::unexpected(rtrs::Failure{EIO, removed.trouble});
   return {};
 }
 
@@ -332,6 +337,12 @@ int Seat::cool(std::uint64_t session, const RegionMap& regions, const Age& age,
   note_maps(before);
   changes_.head = true;
   return 0;
+}
+
+int Seat::may_dissolve(std::uint64_t session, std::uint64_t term) const {
+  const std::lock_guard lock{mutex_};
+  if (const int error = order(session)) return error;
+  return member_->dissolve(session, term);
 }
 
 int Seat::write(std::uint64_t session, std::uint32_t first, std::uint32_t last) {

@@ -105,6 +105,12 @@ class Seat final : public StorageAnnex, public std::enable_shared_from_this<Seat
   int confirm(std::uint64_t session, const View& view);
   int cool(std::uint64_t session, const RegionMap& regions, const Age& age, std::uint32_t known);
   int write(std::uint64_t session, std::uint32_t first, std::uint32_t last);
+  /// See Member.
+  int may_dissolve(std::uint64_t session, std::uint64_t term) const;
+  /// Takes the record away. A claim has its turn, nobody is served, and no change is left to be
+  /// kept. Waits for the state directory. Errors: EIO, with the reason; then the record may be
+  /// there still.
+  tl::expected<void, rtrs::Failure> remove_record();
   /// The record with the regions of a write() is durable.
   void warm_up(std::uint32_t first, std::uint32_t last);
   /// The answer to REGIONS, as much as fits. Empty: there is no such map.

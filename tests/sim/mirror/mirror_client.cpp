@@ -68,6 +68,7 @@ void MirrorClient::give_back(std::uint64_t operation) {
 
 void MirrorClient::attached() {
   world.say("client " + std::to_string(number) + " attached");
+  if (world.plain_) throw MirrorViolation("a client attaches to a mirror that was dissolved");
   astray = mirror::history_of(group.term()) < world.history_;
   if (!astray) world.checker.attached(number);
 }
@@ -123,6 +124,13 @@ mirror::MemberSet MirrorClient::same(std::uint64_t operation, mirror::MemberSet 
     if (mirror::has(members, i) && copies.at({operation, i}) == copies.at({operation, source}))
       same = mirror::with(same, i);
   return same;
+}
+
+void MirrorClient::dissolved(int error) {
+  dissolves = false;
+  if (error != 0) return;
+  if (!world.plain_) throw MirrorViolation("a mirror is dissolved, and its record is there still");
+  dead = true;
 }
 
 /// Copies of members in step differ only where a disk has lost what it had.

@@ -286,6 +286,49 @@ void MirrorWorld::rot() {
   quiet_ = false;
 }
 
+/// An operator has the mirror end, while members and the client die. Then nobody attaches to it any
+/// more, or it is a mirror still. True: it has ended.
+bool MirrorWorld::dissolve() {
+  if (!make_whole()) return false;
+  const auto go_on = [this](std::uint64_t most) {
+    for (auto i = rng.below(most); i > 0; --i) step(false);
+  };
+  go_on(kSceneSteps / 10);
+  MirrorClient& client = *clients_.back();
+  const auto member = static_cast<unsigned>(rng.below(options.members));
+  const auto other = static_cast<unsigned>(rng.below(options.members));
+  if (other != member && rng.chance(300)) {
+    leave_out(other);
+    go_on(kSceneSteps / 10);
+  }
+  quiet_ = true;
+  until([&] { return client.requests.empty() || client.dead; });
+  client.dissolves = !client.dead && client.group.dissolve(member);
+  const auto ordered = [&] {
+    return std::ranges::any_of(net_, [](const Message& message) {
+      return message.command.order == mirror::Order::dissolve && !message.is_answer;
+    });
+  };
+  const bool is_late = rng.chance(300);  // the order arrives when the next client is there
+  const auto latest = rng.chance(500) ? rng.below(150) : kSceneSteps;
+  for (unsigned i = 0; i < latest && client.dissolves && !client.dead; ++i) {
+    if (is_late && ordered()) client.cut[member] = 1;
+    if (client.cut[member] != 0) break;
+    step(false);
+  }
+  const bool dies = client.cut[member] != 0 || rng.chance(700);
+  if (client.dissolves && dies) client.dead = true;
+  if (client.dissolves && !dies) stop(holder(member), may_lose_power());
+  quiet_ = false;
+  for (MirrorNode& node : nodes_) node.up = true;
+  if (rng.chance(300)) stop(holder(member), false);
+  replace_clients();
+  if (client.cut[member] != 0) until([&] { return clients_.back()->group.live(); });
+  client.cut[member] = 0;
+  go_on(kSceneSteps / 3);
+  return plain_.has_value();
+}
+
 /// A client meets one member only, and an operator has it go on with that, unless it may anyway, or
 /// has nothing of the mirror. The others come later.
 void MirrorWorld::force_one() {

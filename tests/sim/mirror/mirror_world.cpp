@@ -74,6 +74,7 @@ MirrorWorld::MirrorWorld(std::uint64_t seed, bool trace)
   mood_.joins = rng.chance(100);
   mood_.again = rng.chance(100);
   mood_.twice = rng.chance(150);
+  mood_.dissolves = rng.chance(150);
   mood_.rots = rng.chance(150);
   mood_.stalls = options.members > 2 && rng.chance(100);
   const bool is_new = rng.chance(400);
@@ -187,6 +188,7 @@ void MirrorWorld::run() {
   if (mood_.stalls) stall();
   if (mood_.twice) lose_twice();
   if (mood_.rots) rot();
+  if (mood_.dissolves && dissolve()) return;
   heal();
   if (rng.chance(mood_.force)) force_one();
   for (unsigned i = 0; i < kHealingSteps; ++i) {
@@ -468,6 +470,10 @@ int MirrorWorld::carry_out(Message& message) {
       error = member.serve(command.session);
       if (error == 0) node.durable = node.cached;
       return error;
+    case mirror::Order::dissolve:
+      error = member.dissolve(command.session, command.term);
+      if (error == 0) become_plain(message);
+      return error;
     case mirror::Order::zero:
     case mirror::Order::clear:
       if (rng.chance(mood_.no_zero))
@@ -481,6 +487,23 @@ int MirrorWorld::carry_out(Message& message) {
       return change(message, node);
   }
   return error;
+}
+
+/// It has no record any more. Its content is all that there is.
+void MirrorWorld::become_plain(const Message& message) {
+  const unsigned place = message.node;
+  if (message.client != checker.newest())
+    throw MirrorViolation("a client that has been superseded dissolves the mirror");
+  say("node " + std::to_string(place) + " is a disk of its own");
+  if (plain_) throw MirrorViolation("a mirror is dissolved into two disks");
+  plain_ = place;
+  MirrorNode& node = nodes_[place];
+  for (std::uint64_t sector = 0; sector < kSectors; ++sector) {
+    checker.at_end(sector, node.cached[sector]);
+    checker.at_end(sector, node.durable[sector]);
+  }
+  ledger_.forget(place);
+  node.member = std::make_unique<mirror::Member>(first_record(node.number), node.epoch);
 }
 
 /// Replaces the content by what is told of it. `error`: that of the disk.
@@ -610,7 +633,8 @@ void MirrorWorld::act(MirrorClient& client) {
     const unsigned source = rng.pick({mirror::kMaxMembers, 0U, options.members - 1});
     return void(client.group.verify(source));
   }
-  if (rng.chance(mood_.request)) return client.group.live() && !quiet_ ? client.submit() : void();
+  if (rng.chance(mood_.request))
+    return client.group.live() && !quiet_ && !client.dissolves ? client.submit() : void();
   const std::uint64_t chance = rng.below(100);
   if (chance < 65) return connect(client);
   if (chance < 80) {

@@ -105,6 +105,7 @@ class MirrorClient final : public mirror::GroupHost {
   mirror::MemberSet same(std::uint64_t operation, mirror::MemberSet members,
                          unsigned source) override;
   void differs(const mirror::Difference& found) override;
+  void dissolved(int error) override;
   bool may_copy(unsigned under_way) override;
   bool has_requests() override { return !requests.empty(); }
   mirror::MemberSet leased() override;
@@ -152,9 +153,10 @@ class MirrorClient final : public mirror::GroupHost {
   std::uint64_t forced = 0;  ///< the term with which an operator had it go on
   std::vector<std::optional<std::uint64_t>> shown;  ///< a member has carried out what was sent then
   std::uint64_t claimed_at = 0;                     ///< the newest claim
-  bool late = false;    ///< another client has a member of its, and it may not know that
-  bool asleep = false;  ///< it does nothing for a while
-  bool astray = false;  ///< it uses the disk as it was before an operator's decision
+  bool late = false;       ///< another client has a member of its, and it may not know that
+  bool asleep = false;     ///< it does nothing for a while
+  bool astray = false;     ///< it uses the disk as it was before an operator's decision
+  bool dissolves = false;  ///< an operator has it end the mirror
   bool dead = false;
   mirror::Group group;
 };
@@ -238,6 +240,7 @@ class MirrorWorld {
     unsigned wait = 0;         ///< that they do when a client waits for members in vain
     bool twice = false;        ///< a member is lost, and once more while it is brought up to date
     bool rots = false;         ///< a disk shows other data than were written
+    bool dissolves = false;    ///< an operator has the mirror end
     bool stalls = false;       ///< a client sleeps while another one goes on without a member
     unsigned slow = 0;         ///< that a pull is answered before its data arrive
     unsigned zeroes = 0;       ///< that a request is to zero, or for extents
@@ -285,6 +288,7 @@ class MirrorWorld {
   void stall();
   void lose_twice();
   void rot();
+  bool dissolve();
   void begin_again();
   void force_one();
   int carry_out(Message& message);
@@ -302,6 +306,7 @@ class MirrorWorld {
   void blackout();
   void replace(unsigned member);
   void fill(MirrorNode& node, bool foreign);
+  void become_plain(const Message& message);
   void must_not_destroy(const Message& message) const;
   bool may_replace(unsigned member) const;
   bool is_spared(unsigned member) const;
@@ -341,6 +346,7 @@ class MirrorWorld {
   bool quiet_ = false;  ///< no requests any more
   bool faults_ = true;
   std::optional<std::uint64_t> rotten_;  ///< sector in which one member shows other data
+  std::optional<unsigned> plain_;        ///< the server that is no member any more
   bool found_ = false;                   ///< that was told
   bool in_doubt_ = false;                ///< a member was set back that a client may count on
   std::uint64_t forced_ = 0;             ///< the history that an operator's newest decision begins

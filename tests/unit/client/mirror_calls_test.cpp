@@ -32,6 +32,7 @@ struct Host final : GroupHost {
     return members;
   }
   void differs(const Difference& /*found*/) override {}
+  void dissolved(int /*error*/) override {}
   bool may_copy(unsigned /*under_way*/) override { return true; }
   bool has_requests() override { return false; }
   MemberSet leased() override { return 0; }

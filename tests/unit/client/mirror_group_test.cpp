@@ -28,6 +28,7 @@ struct Host final : mirror::GroupHost {
     return static_cast<mirror::MemberSet>(members & (alike | mirror::bit(source)));
   }
   void differs(const mirror::Difference& found) override { differences.push_back(found); }
+  void dissolved(int error) override { outcomes.push_back(error); }
   bool may_copy(unsigned under_way) override { return may && under_way < at_once; }
   bool has_requests() override { return requests; }
   mirror::MemberSet leased() override { return leases; }
@@ -60,6 +61,7 @@ struct Host final : mirror::GroupHost {
   std::vector<int> errors;
   std::vector<unsigned> dropped;
   std::vector<mirror::Difference> differences;
+  std::vector<int> outcomes;    ///< of dissolve()
   mirror::MemberSet alike = 0;  ///< have the same data as any source
   bool may = true;
   unsigned at_once = 1;  ///< copies
@@ -1369,6 +1371,45 @@ TEST_CASE("mirror group: a difference is repaired from the member that is named,
     world.answer(Order::view, 2);
     CHECK(world.group.verification().state == mirror::Verification::State::single);
   }
+}
+
+TEST_CASE("mirror group: it is dissolved behind a flush, and members go one by one") {
+  World world;
+  world.attach();
+  REQUIRE(world.group.dissolve(0));
+  CHECK_FALSE(world.group.dissolve(1));
+  for (unsigned i = 0; i < 3; ++i) world.answer(Order::flush, i);
+  CHECK(world.host.newest(Order::view, 0).view.set == 0b101);
+  CHECK(world.host.dropped == std::vector{1U});
+  world.group.link_up(1, false);  // not now
+  CHECK(world.host.dropped == std::vector{1U, 1U});
+  world.answer(Order::view, 0);
+  world.answer(Order::view, 2);
+  CHECK(world.host.newest(Order::view, 0).view.set == 0b001);
+  CHECK_FALSE(world.host.has(Order::dissolve));
+  world.answer(Order::view, 0);
+  SUBCASE("the member has no record any more") {
+    world.answer(Order::dissolve, 0);
+    CHECK(world.host.outcomes == std::vector{0});
+    CHECK(world.group.is_over());
+  }
+  SUBCASE("the member is lost") {
+    world.group.link_down(0);
+    CHECK(world.host.outcomes == std::vector{ECANCELED});
+    CHECK(world.group.is_over());
+  }
+}
+
+TEST_CASE("mirror group: members go on when the one is lost that was to be the disk") {
+  World world;
+  world.attach();
+  REQUIRE(world.group.dissolve(2));
+  world.group.link_down(2);
+  CHECK(world.host.outcomes == std::vector{ECANCELED});
+  world.answer(Order::view, 0);
+  world.answer(Order::view, 1);
+  CHECK(world.group.live());
+  CHECK(world.group.in_step() == 0b011);
 }
 
 }  // namespace

@@ -147,6 +147,7 @@ struct Recorder : GroupHost {
     return members;
   }
   void differs(const Difference& /*found*/) override {}
+  void dissolved(int /*error*/) override {}
   bool may_copy(unsigned /*under_way*/) override { return true; }
   bool has_requests() override { return false; }
   MemberSet leased() override { return 0; }

@@ -255,6 +255,29 @@ TEST_CASE("seat: its record is taken away when nobody is served, and it is a new
   CHECK(world.state().record.disk != disk);
 }
 
+TEST_CASE("seat: a mirror ends where its client is served and no other member is in the view") {
+  World world;
+  const auto session = world.claim(5);
+  REQUIRE(world.view(session, kAll, kAll) == 0);
+  CHECK(world.seat->may_dissolve(session, 5) == EPERM);
+  const mirror::View alone{{5, 3}, 0b001};
+  REQUIRE(world.view(session, alone, kTwo) == 0);
+  CHECK(world.seat->may_dissolve(session, 5) == EPERM);  // it may not be in force
+  REQUIRE(world.seat->confirm(session, alone) == 0);
+  CHECK(world.seat->may_dissolve(session, 4) == ESTALE);
+  CHECK(world.seat->may_dissolve(session + 1, 5) == ESTALE);
+  CHECK(world.seat->may_dissolve(session, 5) == 0);
+  world.seat->fence();
+  REQUIRE(world.keep() == 0);
+  world.store->fails = true;
+  CHECK_FALSE(world.seat->remove_record());
+  CHECK(world.seat->taken());
+  world.store->fails = false;
+  REQUIRE(world.seat->remove_record());
+  CHECK(world.store->image.empty());
+  CHECK_FALSE(world.seat->taken());
+}
+
 TEST_CASE("seat: only the newest session is served, and its orders are carried out") {
   World world;
   const auto older = world.claim(5);
