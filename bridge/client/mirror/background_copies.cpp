@@ -99,8 +99,22 @@ bool BackgroundCopies::may_begin(unsigned under_way, bool waiting, Clock::time_p
   return under_way == 0 || (under_way < kAtOnce && rate_ == 0 && !are_requests(waiting, now));
 }
 
+/// Three times as long as the row took, unless copies come to less than the floor by that.
+BackgroundCopies::Clock::duration BackgroundCopies::pause_behind_row() {
+  constexpr std::uint64_t kFloor = std::uint64_t{8} << 20;  // bytes a second
+  constexpr unsigned kPart = 20;                            // or this part of the fastest row
+  const Row row = std::exchange(row_, {});
+  const std::chrono::duration<double> seconds = std::max(row.took, Clock::duration{1});
+  const double bytes = static_cast<double>(row.bytes);
+  fastest_ = std::max(fastest_, static_cast<std::uint64_t>(bytes / seconds.count()));
+  const double floor = static_cast<double>(std::max(kFloor, fastest_ / kPart));
+  const std::chrono::duration<double> most{bytes / floor};
+  const auto left = std::chrono::duration_cast<Clock::duration>(most) - row.took;
+  const int times_as_long = stalled_ ? 1 : 3;
+  return std::clamp(left, Clock::duration{}, times_as_long * row.took);
+}
+
 void BackgroundCopies::done(std::uint64_t operation, bool waiting, Clock::time_point now) {
-  constexpr int kTimesAsLong = 3;
   constexpr std::uint64_t kInARow = std::uint64_t{1} << 20;  // bytes
   constexpr std::uint64_t kLeast = kInARow / 4;  // a small one takes as long as that, or longer
   const auto ended = copies_.extract(operation);
@@ -111,7 +125,7 @@ void BackgroundCopies::done(std::uint64_t operation, bool waiting, Clock::time_p
   if (are_requests(waiting, now)) {
     row_.took += took;
     row_.bytes += copy.moves ? std::max(bytes_of(copy.range), kLeast) : kInARow;
-    if (row_.bytes >= kInARow) pause = kTimesAsLong * std::exchange(row_, {}).took;
+    if (row_.bytes >= kInARow) pause = pause_behind_row();
   } else {
     row_ = {};
   }

@@ -17,7 +17,8 @@
 namespace rnbd::mirror {
 
 /// Copies in the time that requests leave. While there are requests, most of the time belongs to
-/// them, so that most of them meet no copy.
+/// them, so that most of them meet no copy. But copies keep a floor, however slow requests make
+/// them: a disk that is written without a pause must become whole, too.
 ///
 /// Threads: the mirror's.
 class BackgroundCopies {
@@ -46,8 +47,10 @@ class BackgroundCopies {
   /// Likewise. Returns the range that could not be copied, once the operation has sent a command.
   std::optional<Range> failed(std::uint64_t operation, Clock::time_point now);
   /// The group is over, with all its operations.
-  void clear() { copies_.clear(); }
+  void clear() { copies_.clear(), fastest_ = 0; }
 
+  /// The rest to copy has not become less for long: copies get half of the time.
+  void set_stalled(bool stalled) { stalled_ = stalled; }
   /// A user's request arrives.
   void requested(Clock::time_point now) { last_request_ = now; }
   /// `waiting`: there are requests without an answer. True: or one came a moment ago.
@@ -62,6 +65,7 @@ class BackgroundCopies {
 
  private:
   using Memory = std::shared_ptr<std::vector<std::byte>>;
+  Clock::duration pause_behind_row();
   struct Copy {
     std::array<Memory, kMaxMembers> of{};  ///< what was read from each member
     Clock::time_point began{};
@@ -78,6 +82,8 @@ class BackgroundCopies {
   const std::uint64_t rate_;
   std::map<std::uint64_t, Copy> copies_;
   Row row_;
+  std::uint64_t fastest_ = 0;  ///< bytes a second, of a row; the most since the group began
+  bool stalled_ = false;
   Clock::time_point last_request_{};
   std::optional<Clock::time_point> resume_at_;
 };

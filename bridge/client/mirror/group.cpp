@@ -109,7 +109,7 @@ void Group::answer(const Answer& answer) {
           mending_.member = kMaxMembers;
           return try_attach(true);
         }
-        return members_.count_joining(sent->member);
+        return flushed_joiner(sent->member);
       }
       [[fallthrough]];
     case Order::write:

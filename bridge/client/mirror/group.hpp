@@ -241,6 +241,7 @@ class Group {
   std::uint32_t units_of(std::uint32_t region) const;
   void copied(const Operation& copy);
   void end_passage(unsigned member, std::uint32_t region);
+  void flushed_joiner(unsigned member);
 
   // The end of the mirror.
   void dissolve_next();

@@ -6,7 +6,7 @@
 
 namespace rnbd::mirror {
 
-/// What was written is durable at all before the first of them goes.
+/// All writes are durable at all members before the first of them goes.
 bool Group::dissolve(unsigned member) {
   if (!live() || dissolving_.active() || !has(in_step(), member)) return false;
   dissolving_.member = member;

@@ -305,6 +305,8 @@ MirrorStatus GroupDriver::report() {
          .discarded = member.discarded,
          .hangs = member.hangs});
   }
+  copies_.set_stalled(
+      std::ranges::any_of(members_, [](const Member& member) { return member.pace.stalls(); }));
   report_verify();
   status.regions = shape_.regions;
   status.verify = verify_;

@@ -80,9 +80,17 @@ void Group::copy_next(unsigned member) {
   }
   if (returning.stage != Stage::copying) return;
   if (returning.todo.empty() && unequal_.empty()) {
-    returning.stage = Stage::emptying;
-    resync(member);
+    returning.stage = Stage::settling;
+    members_.post(member, Order::flush, {});
   }
+}
+
+/// The first flush writes all that was copied. The second one, for which requests wait, is short.
+void Group::flushed_joiner(unsigned member) {
+  Membership::Member& returning = members_[member];
+  if (returning.stage == Stage::flushing) return members_.count_joining(member);
+  returning.stage = Stage::emptying;
+  resync(member);
 }
 
 /// Begins one copy. False: none can begin now.

@@ -95,6 +95,7 @@ class Membership {
     draining,
     asking,
     copying,
+    settling,  ///< it has everything, and is flushed while requests go on
     emptying,
     flushing,
     inheriting,

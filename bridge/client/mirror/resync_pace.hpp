@@ -34,6 +34,12 @@ class ResyncPace {
     return (samples_.front().left - samples_.back().left) / took.count();
   }
 
+  /// True if there was no less to copy for 10 s.
+  bool stalls() const {
+    return samples_.size() > 1 && samples_.back().at - samples_.front().at >= kSpan &&
+           samples_.back().left >= samples_.front().left;
+  }
+
  private:
   static constexpr std::chrono::seconds kApart{1};
   static constexpr std::chrono::seconds kSpan{10};

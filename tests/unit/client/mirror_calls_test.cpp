@@ -450,7 +450,7 @@ TEST_CASE("background copies: while requests come, units go in a row of 1 MiB") 
   };
   for (int i = 0; i < 3; ++i) CHECK_FALSE(run(Order::read, 512, true));
   CHECK(run(Order::read, 512, true));
-  CHECK(*copies.paused_until() == start + 10ms + 3 * 40ms);
+  CHECK(*copies.paused_until() == start + 10ms + 85ms);  // 8 MiB a second at least
   REQUIRE(copies.resume(start + 1s));
   for (int i = 0; i < 3; ++i) CHECK_FALSE(run(Order::read, 8, true));  // small ones count as units
   CHECK(run(Order::read, 8, true));
@@ -461,6 +461,32 @@ TEST_CASE("background copies: while requests come, units go in a row of 1 MiB") 
   for (int i = 0; i < 3; ++i) CHECK_FALSE(run(Order::read, 512, true));
   CHECK_FALSE(run(Order::read, 512, false));  // the row ends where nobody waits
   CHECK_FALSE(run(Order::read, 512, true));
+}
+
+TEST_CASE(
+    "background copies: they keep a floor, and get half of the time where that is too little") {
+  BackgroundCopies copies{0};
+  const auto start = Clock::now();
+  const auto pause_behind = [&](Clock::duration took) {
+    Command command = own(Order::read, Group::kOwn);
+    command.range = {0, 2048};
+    copies.begin(command, start);
+    copies.done(Group::kOwn, true, start + took);
+    const auto pause = copies.paused_until().value_or(start + took) - (start + took);
+    copies.resume(start + 1h);
+    return pause;
+  };
+  CHECK(pause_behind(20ms) == 60ms);
+  CHECK(pause_behind(100ms) == 25ms);
+  CHECK(pause_behind(200ms) == 0ms);
+  copies.set_stalled(true);
+  CHECK(pause_behind(20ms) == 20ms);
+  copies.set_stalled(false);
+  CHECK(pause_behind(1ms) == 3ms);   // 1,000 MiB a second
+  CHECK(pause_behind(20ms) == 0ms);  // 50 are a twentieth of that
+  CHECK(pause_behind(10ms) == 10ms);
+  copies.clear();
+  CHECK(pause_behind(20ms) == 60ms);
 }
 
 TEST_CASE("background copies: a rate makes them pause without requests, too") {

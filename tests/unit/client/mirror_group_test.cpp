@@ -840,7 +840,7 @@ TEST_CASE("mirror group: what a member lacks is asked anew when those who were a
   world.group.link_up(1, false);
   world.answer_claim(1, world.as_it_was(1));
   world.answer_maps(0);
-  world.answer(Order::flush, 1);
+  for (int i = 0; i < 2; ++i) world.answer(Order::flush, 1);  // the second one with the gate closed
   world.answer(Order::beat, 1);
   world.answer_maps(0);
   REQUIRE(world.host.newest(Order::view, 1).view.set == 0b011);
@@ -1005,8 +1005,8 @@ TEST_CASE(
     world.answer(Order::copy, 1);
   }
   cool();
-  CHECK(world.group.cold());  // of the member in step
-  world.answer(Order::flush, 1);
+  CHECK(world.group.cold());                                  // of the member in step
+  for (int i = 0; i < 2; ++i) world.answer(Order::flush, 1);  // the second one with the gate closed
   world.answer(Order::beat, 1);
   world.answer_maps(0);
   world.answer(Order::view, 0);
@@ -1211,7 +1211,7 @@ TEST_CASE("mirror group: the disk of a view that never was in force keeps the pl
     world.answer(Order::read, world.host.sent.back().member);
     world.answer(Order::copy, 1);
   }
-  world.answer(Order::flush, 1);
+  for (int i = 0; i < 2; ++i) world.answer(Order::flush, 1);  // the second one with the gate closed
   world.answer(Order::beat, 1);
   world.answer_maps(0);
   world.answer_maps(2);
@@ -1302,7 +1302,7 @@ TEST_CASE("mirror group: a member that has got everything counts before it is in
   world.group.link_up(2, false);
   world.answer_claim(2, World::of_disk(2));
   for (unsigned i = 0; i < 2; ++i) world.answer_maps(i);
-  world.answer(Order::flush, 2);
+  for (int i = 0; i < 2; ++i) world.answer(Order::flush, 2);  // the second one with the gate closed
   REQUIRE(world.host.has(Order::beat));
   const mirror::Age age = world.host.newest(Order::beat, 2).age;
   CHECK(age.view == World::kAge.view);  // that of its record
@@ -1410,6 +1410,24 @@ TEST_CASE("mirror group: members go on when the one is lost that was to be the d
   world.answer(Order::view, 1);
   CHECK(world.group.live());
   CHECK(world.group.in_step() == 0b011);
+}
+
+TEST_CASE(
+    "mirror group: what was copied is flushed while requests go on, and the rest behind them") {
+  World world;
+  world.attach();
+  world.come_back(2, {});
+  REQUIRE(world.group.in_step() == 0b011);
+  CHECK(world.host.count(Order::flush, 2) == 1);
+  world.group.submit(mirror::Group::Kind::write, 1, {0, 8});
+  for (unsigned i = 0; i < 3; ++i) world.answer(Order::write, i);
+  CHECK(world.host.ended == std::vector<std::uint64_t>{1});
+  world.answer(Order::flush, 2);
+  CHECK(world.host.count(Order::flush, 2) == 2);
+  world.group.submit(mirror::Group::Kind::write, 2, {0, 8});
+  CHECK(world.host.count(Order::write, 0) == 1);
+  world.answer(Order::flush, 2);
+  CHECK(world.host.has(Order::beat));
 }
 
 }  // namespace

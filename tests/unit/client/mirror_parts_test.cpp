@@ -285,6 +285,23 @@ TEST_CASE("disk failures: the first one is forgiven, and each further one costs 
   CHECK(failures.add(start + minutes{130}) == minutes{1});
 }
 
+TEST_CASE("resync pace: it stalls when there is no less to copy for 10 seconds") {
+  using std::chrono::seconds;
+  using Standing = Membership::Standing;
+  const ResyncPace::Clock::time_point start{};
+  ResyncPace pace;
+  for (unsigned second = 0; second < 10; ++second) {
+    pace.add(start + seconds{second}, {Standing::resync, 1000});
+    CHECK_FALSE(pace.stalls());
+  }
+  pace.add(start + seconds{10}, {Standing::resync, 1000});
+  CHECK(pace.stalls());
+  pace.add(start + seconds{11}, {Standing::resync, 999});
+  CHECK_FALSE(pace.stalls());
+  pace.add(start + seconds{12}, {Standing::in_step, 0});
+  CHECK_FALSE(pace.stalls());
+}
+
 TEST_CASE("resync pace: it is that of the last 10 seconds") {
   using std::chrono::milliseconds;
   using std::chrono::seconds;
