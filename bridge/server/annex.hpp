@@ -51,6 +51,9 @@ class StorageAnnex {
   virtual ~StorageAnnex() = default;
   /// The reason for people why clients without some feature may not use it; "": they may.
   virtual std::string closed_to(std::uint64_t features, std::string_view name) const = 0;
+  /// The bytes that clients are told of a storage with so many: an annex may keep to the first
+  /// ones.
+  virtual std::uint64_t told_size(std::uint64_t size) const { return size; }
   /// Puts a device of the storage under the rules of the annex, if there are any by now.
   ///
   /// Threads: the reactor of the device's session.

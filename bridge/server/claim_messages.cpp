@@ -126,7 +126,7 @@ void ClaimMessages::on_device_info(rtrs::ServerRequest& request) {
 void ClaimMessages::describe(rtrs::ServerRequest& request, Device& device, bool in_use) {
   const ExportCatalogue& catalogue = session_.catalogue;
   device.lease.look_again();
-  auto response = device_info_response(device.geometry(), device.id);
+  auto response = device_info_response(device.lease.told_geometry(), device.id);
   response.writer_serial = device.writer_serial;
   response.server_life = catalogue.reservations().life_of(device.lease);
   response.storage_life = device.lease.storage()->backend().life();

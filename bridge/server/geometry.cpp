@@ -65,6 +65,12 @@ void grow(Geometry& geometry, std::uint64_t size) {
   geometry.sectors = sectors_of(size);
 }
 
+Geometry cut(Geometry geometry, std::uint64_t size) {
+  geometry.size = size;
+  geometry.sectors = sectors_of(size);
+  return geometry;
+}
+
 bool fit_range(const Geometry& geometry, std::uint64_t offset, std::uint64_t& length) {
   if (length == 0 || offset >= geometry.size || length > geometry.end() - offset) return false;
   length = std::min(length, geometry.size - offset);

@@ -46,6 +46,9 @@ tl::expected<Geometry, std::string> geometry_of(const BackendInfo& info, bool re
 /// Takes over a new size of the storage, which never shrinks.
 void grow(Geometry& geometry, std::uint64_t size);
 
+/// The same with this smaller size.
+Geometry cut(Geometry geometry, std::uint64_t size);
+
 /// Cuts a byte range at the end of the storage. False when it is not a range of the device.
 bool fit_range(const Geometry& geometry, std::uint64_t offset, std::uint64_t& length);
 

@@ -44,6 +44,12 @@ class Storage {
       if (why.empty()) why = annex->closed_to(features, name);
     return why;
   }
+  /// As StorageAnnex::told_size(), of all annexes.
+  Geometry told(Geometry geometry) const {
+    std::uint64_t size = geometry.size;
+    for (const auto& annex : annexes_) size = annex->told_size(size);
+    return size < geometry.size ? cut(geometry, size) : geometry;
+  }
 
  private:
   friend class ExportCatalogue;
@@ -85,6 +91,8 @@ class Lease {
   const std::shared_ptr<Storage>& storage() const { return storage_; }
   /// The geometry at the last look.
   const Geometry& geometry() const { return geometry_; }
+  /// The same, as clients are told.
+  Geometry told_geometry() const { return storage_->told(geometry_); }
   /// Takes over the growth of the storage. Never blocks.
   ///
   /// Threads: its user's.

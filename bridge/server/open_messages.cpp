@@ -288,7 +288,7 @@ void OpenMessages::answer_with(rtrs::ServerRequest& request, std::uint32_t numbe
   device.newest_number = std::max(device.newest_number, number);
   device.lease.look_again();
   const wire::OpenResponse response =
-      open_response(device.geometry(), device.id,
+      open_response(device.lease.told_geometry(), device.id,
                     device.lease.mode() != wire::AccessMode::read_only, session_.facts.max_io_size);
   finish_with(request, rtrs::wire::bytes_of(response));
 }

@@ -610,6 +610,28 @@ dissolved_half() {
 }
 it_plugin "a mirror whose server dies while it is dissolved is a mirror or a disk, and never both" dissolved_half
 
+# As the storage of any disk may. The mirror keeps its size, over restarts of servers and of the client.
+copies_grow() {
+  start_members a b
+  face_of_mirror "control=$PWD/control"
+  nbdsh <<<'h.pwrite(b"x" * 65536, (16 << 20) - 65536, nbd.CMD_FLAG_FUA)'
+  eventually 120 all_in_step
+  truncate -s 32M a.img b.img
+  kill_hard b
+  start_member b
+  eventually 120 all_in_step
+  stop nbdkit 10
+  kill_hard a
+  start_member a
+  face_of_mirror "control=$PWD/control"
+  nbdsh <<<'assert h.get_size() == 16 << 20; assert h.pread(65536, (16 << 20) - 65536) == b"x" * 65536'
+  eventually 120 all_in_step
+  mirror_order dissolve "127.0.0.1:${member_port[a]}"
+  nbdkit_name=plain attach_to "$(plain_uri a)"
+  nbdsh <<<'assert h.get_size() == 32 << 20'
+}
+it "copies that are enlarged stay a mirror, of the size that it had" copies_grow
+
 # Its connect-timeout is longer than all of this case.
 dead_one_replaced() {
   start_members a b

@@ -104,6 +104,12 @@ std::string Seat::closed_to(std::uint64_t features, std::string_view name) const
          std::string{name} + " (with TLS rnbds-mirror+tcp://, over RDMA rnbd-mirror://)";
 }
 
+std::uint64_t Seat::told_size(std::uint64_t size) const {
+  if (!taken()) return size;
+  const std::lock_guard lock{mutex_};
+  return member_ && member_->is_kept() ? std::min(size, about_.shape.size) : size;
+}
+
 void Seat::attach(Device& device, const Services& services, rtrs::Reactor* reactor) {
   if (taken()) MemberDevice::of(device, *this, services, reactor);
 }

@@ -52,6 +52,8 @@ class Seat final : public StorageAnnex, public std::enable_shared_from_this<Seat
   bool taken() const { return taken_.load(std::memory_order_acquire); }
   std::optional<SeatStatus> status() const;
   std::string closed_to(std::uint64_t features, std::string_view name) const override;
+  /// That of the group's disk: what lies behind it is nobody's.
+  std::uint64_t told_size(std::uint64_t size) const override;
   void attach(Device& device, const Services& services, rtrs::Reactor* reactor) override;
 
   /// Takes the record away, so that the storage is no member any more. `sure`: also if its own

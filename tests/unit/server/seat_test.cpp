@@ -255,6 +255,16 @@ TEST_CASE("seat: its record is taken away when nobody is served, and it is a new
   CHECK(world.state().record.disk != disk);
 }
 
+TEST_CASE("seat: clients are told the size of the mirror once there is one") {
+  World world;
+  CHECK(world.seat->told_size(16 << 20) == 16 << 20);
+  const auto session = world.claim(5);
+  CHECK(world.seat->told_size(16 << 20) == 16 << 20);  // it may be somebody else's disk
+  REQUIRE(world.view(session, kAll, kAll) == 0);
+  CHECK(world.seat->told_size(16 << 20) == 8 << 20);
+  CHECK(world.seat->told_size(4 << 20) == 4 << 20);
+}
+
 TEST_CASE("seat: a mirror ends where its client is served and no other member is in the view") {
   World world;
   const auto session = world.claim(5);
