@@ -181,15 +181,26 @@ void MirrorWorld::free_strangers() {
   for (unsigned i = 0; i < options.members; ++i) {
     const unsigned place = holder(i);
     const unsigned rightful = ledger_.holder(i);
-    MirrorNode& node = nodes_[place];
-    if (node.elsewhere || rightful == kNobody || rightful == place) continue;
-    if (ledger_.entry(place).view.id == mirror::ViewId{}) continue;
-    stop(place, true);
-    node.saved.reset();
-    ledger_.forget(place);
-    node.member = std::make_unique<mirror::Member>(first_record(i), node.epoch);
-    node.up = true;
+    if (nodes_[place].elsewhere || rightful == kNobody || rightful == place) continue;
+    if (ledger_.entry(place).view.id != mirror::ViewId{}) free_record(place);
   }
+}
+
+/// The server that an operator has forced may know of an earlier disk in that place only.
+void MirrorWorld::free_displaced() {
+  const MirrorClient& client = *clients_.back();
+  if (client.dead || !client.group.live() || client.names != holders()) return;
+  for (unsigned i = 0; i < options.members; ++i)
+    if (client.linked[i] != 0 && client.group.displaced(i)) free_record(client.names[i]);
+}
+
+void MirrorWorld::free_record(unsigned place) {
+  stop(place, true);
+  MirrorNode& node = nodes_[place];
+  node.saved.reset();
+  ledger_.forget(place);
+  node.member = std::make_unique<mirror::Member>(first_record(node.number), node.epoch);
+  node.up = true;
 }
 
 /// A member is set back to before other views, or before the end of quiet regions, while it is away

@@ -195,6 +195,7 @@ void MirrorWorld::run() {
     quiet_ = i >= kBusySteps;
     if (i % 100 == 0 && clients_.back()->names != holders()) replace_clients();
     if (i > kHealingSteps / 2 && (forced_ != 0 || in_doubt_)) force_again();
+    if (i > kHealingSteps / 2 && forced_ != 0) free_displaced();
     step(false);
     if (healed()) return compare();
   }

@@ -325,6 +325,8 @@ class MirrorWorld {
   bool may_force(unsigned place) const;
   void force_beside_others(unsigned member);
   void free_strangers();
+  void free_displaced();
+  void free_record(unsigned place);
   void force_again();
   void stop(unsigned node, bool power);
   bool is_settled() const;
