@@ -32,18 +32,20 @@ Membership::Progress Membership::progress(unsigned number) const {
 
 Membership::Record Membership::record(unsigned number) const {
   const Member& member = members_[number];
-  if (phase_ != Phase::attaching || member.stage != Stage::claimed) return {};
+  Record known{.view = member.claimed.view.id, .promised = member.claimed.promised};
+  if (member.stage == Stage::in_step) known.view = confirmed_.id;
+  if (phase_ != Phase::attaching || member.stage != Stage::claimed) return known;
   ViewId newest{};
   for (const Member& each : members_)
     if (each.stage == Stage::claimed) newest = std::max(newest, each.claimed.view.id);
-  const View& view = member.claimed.view;
-  if (newest == ViewId{}) return {};
-  return {.told = true,
-          .blank = view.id == ViewId{},
-          .displaced = displaced(number),
-          .set_back = is_set_back(number),
-          .older = view.id < newest,
-          .set = view.set};
+  if (newest == ViewId{}) return known;
+  known.told = true;
+  known.blank = known.view == ViewId{};
+  known.displaced = displaced(number);
+  known.set_back = is_set_back(number);
+  known.older = known.view < newest;
+  known.set = member.claimed.view.set;
+  return known;
 }
 
 bool Membership::gate_closed() const {

@@ -127,8 +127,11 @@ class Membership {
     RegionMap repaired;            ///< regions that it could not read, and that were rewritten
     std::uint64_t served_tag = 0;  ///< of the newest order that it has carried out
   };
-  /// The record of a member that is there, while the group attaches.
+  /// The record of a member that is there.
   struct Record {
+    ViewId view{};               ///< its newest one, as far as is known
+    std::uint64_t promised = 0;  ///< the highest term that it knows; 0: it has not answered
+    // While the group attaches.
     bool told = false;       ///< false: not known, or the group is new
     bool blank = false;      ///< its disk came in the place of a member's
     bool displaced = false;  ///< it was a member, and another disk has its place

@@ -126,7 +126,13 @@ Json describe(const ClientConfig& config, const MirrorStatus& status) {
                {"left_mib", nullptr},
                {"mib_per_second", nullptr},
                {"seconds_left", nullptr},
+               {"view", nullptr},
+               {"promised", nullptr},
                {"trouble", why_not_used(member, status)}};
+    const Membership::Record& record = member.record;
+    if (record.view != ViewId{})
+      entry["view"] = std::to_string(record.view.term) + "." + std::to_string(record.view.seq);
+    if (record.promised != 0) entry["promised"] = record.promised;
     add_pace(entry, member.pace, member.progress.left, status.region_bytes);
     if (member.progress.standing == Group::Standing::resync && member.to_copy != 0) {
       const std::uint64_t copied = member.to_copy - member.progress.left;

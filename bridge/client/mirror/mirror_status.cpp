@@ -127,6 +127,10 @@ std::string why_not_used(const MemberStatus& member, const MirrorStatus& status)
   if (member.hangs) return words_of_hanging(member.server);
   if (member.progress.standing >= Standing::resync) return "";
   if (member.progress.standing == Standing::away) return "has not answered yet";
+  if (member.record.promised > status.term)
+    return "is there, and has promised term " + std::to_string(member.record.promised) +
+           " to another client; this one has term " + std::to_string(status.term) +
+           ", and claims it with a higher one as soon as no view is under way";
   return "is there, and " +
          (status.live ? "is about to be taken in" : what_it_waits_for(member, status));
 }

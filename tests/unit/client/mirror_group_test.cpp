@@ -1373,6 +1373,18 @@ TEST_CASE("mirror group: a difference is repaired from the member that is named,
   }
 }
 
+TEST_CASE("mirror group: it says which view a member's record has, and what it has promised") {
+  World world;
+  world.attach();
+  const auto record = [&](unsigned member) { return world.group.record(member); };
+  CHECK(record(0).view == world.host.newest(Order::view, 0).view.id);
+  CHECK(record(0).promised == world.group.term());
+  world.group.link_down(2);
+  CHECK(record(2).promised == 0);
+  CHECK(record(2).view == mirror::ViewId{});
+  CHECK_FALSE(record(0).told);  // the others' records count while it attaches
+}
+
 TEST_CASE("mirror group: it is dissolved behind a flush, and members go one by one") {
   World world;
   world.attach();

@@ -488,6 +488,9 @@ TEST_CASE("mirror status: each member that is not used has a reason") {
   CHECK(why_not_used(b, status).empty());
   b.progress = {Standing::waiting, 0};
   CHECK(why_not_used(b, status) == "is there, and is about to be taken in");
+  b.record.promised = status.term + 2;
+  CHECK(why_not_used(b, status).find("has promised term 2 to another client") != std::string::npos);
+  b.record = {};
   b.progress = {};
   CHECK(why_not_used(b, status) == "has not answered yet");
   b.trouble = "another client writes to it";
