@@ -136,10 +136,10 @@ void MirrorClient::dissolved(int error) {
 /// Copies of members in step differ only where a disk has lost what it had.
 void MirrorClient::differs(const mirror::Difference& found) {
   const auto rotten = world.rotten_;
-  if (found.different == 0) return;
-  if (!rotten || *rotten < found.range.begin || *rotten >= found.range.end)
+  const bool is_there = rotten && found.range.begin <= *rotten && *rotten < found.range.end;
+  if (found.different != 0 && !is_there)
     throw MirrorViolation("a difference is told where there is none");
-  world.found_ = true;
+  world.found_ = world.found_ || is_there;
 }
 
 /// A member without room is lost only if the group goes on.

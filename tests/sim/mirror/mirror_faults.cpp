@@ -266,6 +266,7 @@ void MirrorWorld::rot() {
     const auto member = static_cast<unsigned>(rng.below(options.members));
     const unsigned good = (member + 1) % options.members;
     MirrorNode& node = held(member);
+    std::fill(held(good).unreadable.begin(), held(good).unreadable.end(), 0);
     rotten_ = rng.below(options.sectors);
     found_ = false;
     const std::uint64_t before = std::exchange(node.cached[*rotten_], kRotten);
