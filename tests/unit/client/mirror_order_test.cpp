@@ -321,5 +321,19 @@ TEST_CASE("mirror order: before regions leave the log, members are asked to coun
   CHECK(wire::decode_map(pages, kRegions)->empty());
 }
 
+TEST_CASE("mirror order: a member is told to take its record away with the term of its claim") {
+  World world;
+  const Command command = World::command(Order::dissolve);
+  MemberOrder order{command, world.shape, world.handle, kRoom};
+  world.run(order);
+  REQUIRE(world.arrivals.size() == 1);
+  const auto& arrival = world.arrivals.front();
+  const auto message = wire::decode<wire::MirrorDissolve>(arrival.message, wire::kMirrorDissolve);
+  REQUIRE(message.has_value());
+  CHECK(message->term == command.term);
+  CHECK(message->flags == 0);
+  CHECK(arrival.data.empty());
+}
+
 }  // namespace
 }  // namespace rnbd::mirror_order_test
