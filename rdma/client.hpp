@@ -30,6 +30,7 @@
 
 namespace rtrs {
 
+class OneCall;
 struct SessionLimits;
 class MemoryPath;
 
@@ -200,8 +201,9 @@ class LaneLoop {
   virtual bool progress(std::span<const pollfd> polled) = 0;
   /// Replaces watch(), poll(2) and progress() while one job is under way on one path. Waits a few
   /// milliseconds at most, and receives the answer if it comes. Other descriptors wait meanwhile.
-  /// False: it is not possible now, or nothing came.
-  virtual bool await() = 0;
+  /// False: it is not possible now, or nothing came. With `call`, what waits for flush() may leave
+  /// with it, but need not.
+  virtual bool await(OneCall* call = nullptr) = 0;
   /// The jobs whose operations have finished since the last call, linked by `next`; null = none.
   /// Operations end in start() and progress(), and when paths come and go, which makes a descriptor
   /// readable.

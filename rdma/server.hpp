@@ -19,6 +19,7 @@
 #include "rdma/failure.hpp"
 #include "rdma/log.hpp"
 #include "rdma/network.hpp"
+#include "rdma/one_call.hpp"
 #include "rdma/path_address.hpp"
 #include "rdma/server_id.hpp"
 #include "rdma/tls.hpp"
@@ -81,6 +82,8 @@ struct ServerOptions {
   TlsKeys tls_keys;                ///< for TLS and for proofs
   std::uint32_t features = 0;      ///< extension features to offer
   Log log;
+  /// For the reactors' threads; null: each system call is to send or to wait.
+  MakeOneCall make_call = nullptr;
   const OptionWords* words = &kProgramWords;  ///< how messages name these options
   /// The log for lines that clients cause. The program's other parts may share it. Null = one is
   /// made from `log`.

@@ -97,6 +97,29 @@ bool Connection::wait_for_request() {
   return !at_rest();
 }
 
+bool Connection::answer_and_wait(rtrs::OneCall& call) {
+  Replies::Batch reply;
+  replies_.gather(reply);
+  const std::span room{staging_.get() + staged_, std::min(read_size_, kStaging - staged_)};
+  const auto [sent, received] = call.exchange(socket(), reply.pieces(), room, kRequestWait);
+  if (sent < 0 && sent != -EAGAIN) {
+    hang_up();
+    return true;
+  }
+  replies_.advance(static_cast<std::size_t>(std::max<ssize_t>(sent, 0)), *this,
+                   &Connection::recycle);
+  full_ = !replies_.empty();
+  if (received == -EAGAIN) return false;
+  if (received <= 0) {
+    hang_up();
+    return true;
+  }
+  staged_ += static_cast<std::size_t>(received);
+  parse();
+  if (static_cast<std::size_t>(received) == room.size()) receive(MSG_DONTWAIT);
+  return true;
+}
+
 bool Connection::one_under_way() const {
   return requests_.is_single() && reading() && replies_.empty() && !more_ && !left();
 }

@@ -18,6 +18,7 @@
 #include "bridge/nbd/request.hpp"
 #include "bridge/nbd/request_meter.hpp"
 #include "bridge/nbd/requests.hpp"
+#include "rdma/one_call.hpp"
 #include "rdma/transport/tcp/stream.hpp"
 
 namespace rnbd::nbd {
@@ -47,10 +48,17 @@ class Connection {
   /// some milliseconds. False: none came. For a client that is alone, has just been answered, and
   /// so is likely to go on.
   bool wait_for_request();
+  /// The same, and its last reply leaves with the same system call. When owes_one_reply().
+  bool answer_and_wait(rtrs::OneCall& call);
   /// Nothing is under way, and nothing is left to send.
   bool at_rest() const {
     return reading() && requests_.in_flight() == 0 && replies_.empty() && !more() &&
            !stream_.has_unsent();
+  }
+  /// A small reply is left to send, and nothing else is to be done.
+  bool owes_one_reply() const {
+    return reading() && requests_.in_flight() == 1 && replies_.is_one_of(rtrs::OneCall::kMost) &&
+           !more() && !stream_.encrypted();
   }
   /// Notes a turn of its worker. Returns the number of those in a row that found it at rest.
   unsigned count_quiet(bool quiet) { return quiet_turns_ = quiet ? quiet_turns_ + 1 : 0; }

@@ -67,7 +67,8 @@ Front::~Front() { stop({}); }
 
 void Front::start() {
   for (unsigned i = 0; i < options_.workers; ++i) {
-    workers_.push_back(std::make_unique<Worker>(i, pool_, into(request_complaints_)));
+    workers_.push_back(
+        std::make_unique<Worker>(i, pool_, into(request_complaints_), options_.make_call));
   }
   acceptor_ = std::thread{[this] { accept_clients(); }};
 }

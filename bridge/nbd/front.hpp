@@ -20,6 +20,7 @@
 #include "bridge/nbd/worker.hpp"
 #include "rdma/complaint_log.hpp"
 #include "rdma/mailbox.hpp"
+#include "rdma/one_call.hpp"
 
 namespace rnbd::nbd {
 
@@ -28,6 +29,7 @@ struct FrontOptions {
   unsigned max_connections = 256;  ///< clients at the same time
   FrontTls tls = {};
   rtrs::Log log;
+  rtrs::MakeOneCall make_call = nullptr;  ///< for the workers' threads; null: none
 };
 
 /// Threads: one that accepts, one per handshake, the workers; the functions any.

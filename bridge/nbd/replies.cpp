@@ -3,10 +3,9 @@
 
 #include <sys/uio.h>
 
-#include <array>
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <span>
 #include <type_traits>
 
 #include "bridge/nbd/connection.hpp"
@@ -14,8 +13,6 @@
 
 namespace rnbd::nbd {
 namespace {
-
-constexpr std::size_t kBatch = 512;  ///< pieces per system call; IOV_MAX is 1024
 
 template <class T>
 void set_header(Request& request, const T& header) {
@@ -124,42 +121,46 @@ void make_reply(Request& request, Framing framing) {
   }
 }
 
-Replies::Status Replies::send(rtrs::tcp::Stream& stream, Connection& connection,
-                              void (Connection::*done)(Request&)) {
+void Replies::Batch::add(std::byte* data, std::size_t size) {
+  const std::size_t skipped = std::min(skip_, size);
+  skip_ -= skipped;
+  if (skipped == size) return;
+  pieces_[count_++] = {data + skipped, size - skipped};
+  bytes_ += size - skipped;
+}
+
+void Replies::gather(Batch& batch) const {
+  batch.skip_ = sent_;
+  for (Request* r = head_; r != nullptr && batch.count_ + 2 <= Batch::kPieces; r = r->next) {
+    batch.add(r->header.data(), r->header_size);
+    if (r->payload_size > 0) batch.add(r->payload(), r->payload_size);
+  }
+}
+
+void Replies::advance(std::size_t bytes, Connection& connection, Done done) {
+  sent_ += bytes;
+  while (head_ != nullptr && sent_ >= head_->header_size + head_->payload_size) {
+    Request& finished = *head_;
+    sent_ -= finished.header_size + finished.payload_size;
+    head_ = finished.next;
+    if (head_ == nullptr) tail_ = nullptr;
+    (connection.*done)(finished);
+  }
+}
+
+Replies::Status Replies::send(rtrs::tcp::Stream& stream, Connection& connection, Done done) {
   if (stream.has_unsent()) {
     if (stream.flush() != 0) return Status::broken;
     if (stream.has_unsent()) return Status::full;
   }
   while (head_ != nullptr) {
-    std::array<iovec, kBatch> pieces;
-    std::size_t count = 0;
-    std::size_t skip = sent_;
-    std::size_t offered = 0;
-    const auto add = [&](std::byte* data, std::size_t size) {
-      if (skip >= size) {
-        skip -= size;
-        return;
-      }
-      pieces[count++] = {data + skip, size - skip};
-      offered += size - skip;
-      skip = 0;
-    };
-    for (Request* r = head_; r != nullptr && count + 2 <= kBatch; r = r->next) {
-      add(r->header.data(), r->header_size);
-      if (r->payload_size > 0) add(r->payload(), r->payload_size);
-    }
-    const ssize_t n = stream.send(std::span{pieces}.first(count));
+    Batch batch;
+    gather(batch);
+    const ssize_t n = stream.send(batch.pieces());
     if (n == -EINTR) continue;
     if (n < 0) return n == -EAGAIN ? Status::full : Status::broken;
-    sent_ += static_cast<std::size_t>(n);
-    while (head_ != nullptr && sent_ >= head_->header_size + head_->payload_size) {
-      Request& finished = *head_;
-      sent_ -= finished.header_size + finished.payload_size;
-      head_ = finished.next;
-      if (head_ == nullptr) tail_ = nullptr;
-      (connection.*done)(finished);
-    }
-    if (static_cast<std::size_t>(n) < offered) return Status::full;
+    advance(static_cast<std::size_t>(n), connection, done);
+    if (static_cast<std::size_t>(n) < batch.bytes()) return Status::full;
   }
   return stream.has_unsent() ? Status::full : Status::sent;
 }

@@ -37,8 +37,12 @@ bool all_of(std::list<Connection>& one, std::list<Connection>& other, Function f
 
 }  // namespace
 
-Worker::Worker(unsigned index, Pool& pool, rtrs::Log log)
-    : index_{index}, pool_{pool}, log_{std::move(log)}, doze_{::epoll_create1(EPOLL_CLOEXEC)} {
+Worker::Worker(unsigned index, Pool& pool, rtrs::Log log, const rtrs::MakeOneCall& make_call)
+    : index_{index},
+      pool_{pool},
+      log_{std::move(log)},
+      doze_{::epoll_create1(EPOLL_CLOEXEC)},
+      make_call_{make_call} {
   thread_ = std::thread{[this] { run(); }};
 }
 
@@ -99,12 +103,14 @@ void Worker::call(std::function<int()> call, Request& request) {
 // ---- The loop -----------------------------------------------------------------------------------
 
 void Worker::run() {
+  if (make_call_) call_ = make_call_();
   while (!stopping_ || !connections_.empty()) {
     if (wait_alone()) {
       ++alone_;
       moved_ = 0;
     } else {
       alone_ = 0;
+      flush_lanes();  // what was kept for a wait alone that could not be
       wait();
       serve_sockets();
     }
@@ -117,22 +123,24 @@ void Worker::run() {
 }
 
 /// A single client that sends one request at a time is waited for in the receive: for the request,
-/// or for its answer. True if that has come.
-bool Worker::wait_alone() {
-  const bool answered = std::exchange(answered_, false);
-  const bool started = std::exchange(started_, false);
+/// or for its answer.
+Worker::Alone Worker::alone() const {
   const bool single = connections_.size() == 1 && resting_.empty() && lanes_.size() == 1;
-  if (alone_ >= kMaxAlone || stopping_ || !single || lanes_.front().more) return false;
+  if (alone_ >= kMaxAlone || stopping_ || !single || lanes_.front().more) return Alone::no;
+  const Connection& client = connections_.front();
+  if (answered_ && (client.at_rest() || (call_ && client.owes_one_reply()))) return Alone::request;
+  return started_ && client.one_under_way() ? Alone::answer : Alone::no;
+}
+
+/// True if what it has waited for has come.
+bool Worker::wait_alone() {
+  const Alone what = alone();
+  answered_ = started_ = false;
+  if (what == Alone::no) return false;
+  forget_polled();
+  if (what == Alone::answer) return lanes_.front().loop->await(call_.get());
   Connection& client = connections_.front();
-  if (answered && client.at_rest()) {
-    forget_polled();
-    return client.wait_for_request();
-  }
-  if (started && client.one_under_way()) {
-    forget_polled();
-    return lanes_.front().loop->await();
-  }
-  return false;
+  return client.at_rest() ? client.wait_for_request() : client.answer_and_wait(*call_);
 }
 
 /// The results of poll() wait, too.
@@ -278,6 +286,7 @@ void Worker::claim_again(Request& request) {
 }
 
 void Worker::flush_lanes() {
+  if (call_ && alone() == Alone::answer) return;  // which leaves with that wait
   for (Lane& lane : lanes_) {
     if (std::exchange(lane.started, false)) lane.loop->flush();
   }
@@ -318,7 +327,10 @@ void Worker::run_posted() {
 /// descriptor reports, so it repeats.
 void Worker::send_replies() {
   do {
-    for (Connection& connection : connections_) connection.send();
+    const bool kept = call_ && alone() == Alone::request;
+    for (Connection& connection : connections_) {
+      if (!kept) connection.send();
+    }
     flush_lanes();
   } while (take_ended());
 }

@@ -23,6 +23,7 @@
 #include "bridge/nbd/call_pool.hpp"
 #include "bridge/nbd/connection.hpp"
 #include "rdma/mailbox.hpp"
+#include "rdma/one_call.hpp"
 #include "rdma/owned_fd.hpp"
 
 namespace rnbd::nbd {
@@ -54,7 +55,8 @@ struct Pool {
 /// Threads: adopt(), grow(), stop() and connections() any; the others its own.
 class Worker {
  public:
-  Worker(unsigned index, Pool& pool, rtrs::Log log);
+  /// `make_call`: null, where each system call is to send or to wait.
+  Worker(unsigned index, Pool& pool, rtrs::Log log, const rtrs::MakeOneCall& make_call);
   /// After stop(); waits for the thread.
   ~Worker();
   Worker(const Worker&) = delete;
@@ -107,7 +109,11 @@ class Worker {
     std::size_t count = 0;
   };
 
+  /// The only thing that the next turn waits for.
+  enum class Alone : std::uint8_t { no, request, answer };
+
   void run();
+  Alone alone() const;
   bool wait_alone();
   void forget_polled();
   void wait();
@@ -146,6 +152,8 @@ class Worker {
   std::size_t moved_ = 0;         ///< requests and answers since the last wait() looked
   std::map<const Connection*, std::promise<std::optional<Released>>> releasing_;
   unsigned alone_ = 0;  ///< turns in a row that waited for one socket only
+  rtrs::MakeOneCall make_call_;
+  std::unique_ptr<rtrs::OneCall> call_;  ///< its thread's; what is sent may wait for the next turn
   std::chrono::steady_clock::time_point no_yield_before_{};
   bool stopping_ = false;
   std::chrono::steady_clock::time_point deadline_{};  ///< when stopping

@@ -15,6 +15,8 @@
 
 namespace rtrs {
 
+class OneCall;
+
 /// The transport's state shared by all connections of one path (a protection domain); null at
 /// first.
 class PathContext {
@@ -79,13 +81,17 @@ class Connection : public QueuePair {
 
   /// Becomes readable when progress() has something to do.
   virtual int descriptor() const = 0;
-  /// True when await() may be called now instead of waiting for the descriptor.
-  virtual bool can_await() const { return false; }
+  /// True: await(), and then end_await(), may be called now instead of waiting for the descriptor.
+  /// Frames that wait to be sent leave before it, or with it by `call`. `shared`: others may use
+  /// the connection meanwhile.
+  virtual bool begin_await(OneCall* /*call*/, bool /*shared*/) { return false; }
   /// Waits some milliseconds at most for something to arrive, and keeps it for progress(). A system
   /// call less than waiting for the descriptor and receiving then. False: nothing has arrived.
   ///
   /// Threads: meanwhile others may post, flush, expose and withdraw; not progress() or close().
+  /// Frames that these flush may leave in end_await() only.
   virtual bool await() { return false; }
+  virtual void end_await() {}
   /// Something queued waits for the descriptor to become writable.
   virtual bool wants_to_write() const = 0;
   /// For a transport that discards data under way in close(): waits at most until `until` for their

@@ -40,10 +40,12 @@ void Reactor::forget(Deferred& work) {
 
 void Reactor::run() {
   const auto guard = boost::asio::make_work_guard(io_);
+  if (make_call_ && !call_) call_ = make_call_();
   while (!io_.stopped()) {
     // Sleeping is right only when nothing is put off.
     unsigned handled = 0;
     heard_ = nullptr;
+    playing_ = nullptr;  // behind an exception
     if (alarms_.next() != Instant::max()) alarms_.ring(now());
     if (head_ == nullptr) handled = wait();
     // A second look at the events costs a system call: only when it makes a larger batch.
@@ -99,9 +101,12 @@ void Reactor::let_play() {
     turns_ = 0;
   } else if (++turns_ >= kTurnsBeforeSolo) {
     turns_ = kTurnsBeforeSolo - kTurnsBetween;
+    Soloist& soloist = *soloist_;
+    playing_ = call_ ? &soloist : nullptr;
     for (unsigned i = 0; i < kMaxSolo && turns_ != 0 && head_ == nullptr; ++i) {
-      if (!soloist_->play_on()) turns_ = 0;
+      if (!soloist.play_on(call_.get())) turns_ = 0;
     }
+    if (std::exchange(playing_, nullptr) != nullptr) soloist.play_out();
   }
 }
 

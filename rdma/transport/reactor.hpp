@@ -6,9 +6,13 @@
 #include <algorithm>
 #include <boost/asio/io_context.hpp>
 #include <chrono>
+#include <cstdint>
+#include <memory>
+#include <utility>
 
 #include "rdma/core/spin_score.hpp"
 #include "rdma/core/time.hpp"
+#include "rdma/one_call.hpp"
 #include "rdma/transport/alarm.hpp"
 #include "rdma/transport/readiness.hpp"
 
@@ -33,8 +37,10 @@ class Deferred {
 class Soloist {
  public:
   /// Waits some milliseconds at most for its next event, and handles it. False: none came, or it
-  /// cannot wait now.
-  virtual bool play_on() = 0;
+  /// cannot wait now. With `call`, what it has to send may leave with the next wait.
+  virtual bool play_on(OneCall* call) = 0;
+  /// The last wait is over: what it has kept to send leaves.
+  virtual void play_out() = 0;
 
  protected:
   ~Soloist() = default;
@@ -65,7 +71,9 @@ class Awaited {
 /// Threads: run() on one thread; all else on that thread, except posting to io() and stop().
 class Reactor {
  public:
-  explicit Reactor(unsigned index) : index_{index}, io_{1}, hang_ups_{io_} {}
+  /// `make_call`: for its soloists; null: each call sends or waits.
+  explicit Reactor(unsigned index, MakeOneCall make_call = nullptr)
+      : index_{index}, make_call_{std::move(make_call)}, io_{1}, hang_ups_{io_} {}
   Reactor(const Reactor&) = delete;
   Reactor& operator=(const Reactor&) = delete;
 
@@ -88,6 +96,8 @@ class Reactor {
   /// The event at hand was the soloist's, and it has nothing under way. It must not die in its own
   /// handlers.
   void solo(Soloist& soloist) { heard_ = &soloist; }
+  /// True: another play_on() or play_out() of it follows, and can send what it has.
+  bool plays(const Soloist& soloist) const { return playing_ == &soloist; }
 
   /// Few answers are under way, and to be looked for; null: there are none, or too many. An object
   /// must not die before it took that back.
@@ -113,6 +123,8 @@ class Reactor {
   static constexpr Duration kSpin = std::chrono::microseconds{200};
 
   unsigned index_;
+  MakeOneCall make_call_;
+  std::unique_ptr<OneCall> call_;  ///< while it runs
   Duration time_to_finish_ = std::chrono::milliseconds{500};
   Alarms alarms_;  ///< outlives what has them, which events under way may hold
   boost::asio::io_context io_;
@@ -121,6 +133,7 @@ class Reactor {
   Deferred* tail_ = nullptr;
   Soloist* heard_ = nullptr;    ///< in this turn
   Soloist* soloist_ = nullptr;  ///< in all turns lately; a mere address until it is heard again
+  Soloist* playing_ = nullptr;  ///< with call_
   unsigned turns_ = 0;
   Awaited* awaited_ = nullptr;
   bool looking_ = false;  ///< for its answers

@@ -4,6 +4,7 @@
 #include <built_annexes.hpp>
 #include <vector>
 
+#include "rdma/one_call.hpp"
 #include "tests/conformance/regions_suite.hpp"
 #include "tests/conformance/tls_fixture.hpp"
 
@@ -31,7 +32,7 @@ struct RawPeer {
             static_cast<ssize_t>(bytes.size()));
   }
   Connection::Status listen() {
-    if (awaits && queue_pair.can_await()) {
+    if (awaits && queue_pair.begin_await(nullptr, true)) {
       queue_pair.await();
       return queue_pair.progress(recorder);
     }
@@ -189,19 +190,73 @@ TEST_CASE("what is awaited in vain may come later, and nothing is awaited inside
   peer.queue_pair.post_receives(2, 0);
   const auto payload = pattern(64);
   const auto frame = good_frame(peer.queue_pair.expose(0, memory), payload);
-  REQUIRE(peer.queue_pair.can_await());
+  REQUIRE(peer.queue_pair.begin_await(nullptr, true));
   peer.queue_pair.await();
   CHECK(peer.queue_pair.progress(peer.recorder) == Connection::Status::drained);
   peer.say(ConstBytes{frame}.first(sizeof(FrameHeader) + 20));
   peer.queue_pair.await();
-  CHECK_FALSE(peer.queue_pair.can_await());  // what is there is progress()'s first
+  CHECK_FALSE(peer.queue_pair.begin_await(nullptr, true));  // what is there is progress()'s first
   peer.queue_pair.progress(peer.recorder);
-  CHECK_FALSE(peer.queue_pair.can_await());  // its memory may be withdrawn any time
+  CHECK_FALSE(peer.queue_pair.begin_await(nullptr, true));  // its memory may be withdrawn any time
   peer.say(ConstBytes{frame}.subspan(sizeof(FrameHeader) + 20));
   peer.listen();
   CHECK(peer.recorder.events.size() == 1);
   CHECK(equal(memory, payload));
-  CHECK(peer.queue_pair.can_await());
+  CHECK(peer.queue_pair.begin_await(nullptr, true));
+}
+
+TEST_CASE("what is queued leaves with the wait, and what is posted meanwhile leaves behind it") {
+  const auto call = make_uring_call();
+  if (!call) {
+    MESSAGE("no io_uring here, or none of Linux 6.1");
+    return;
+  }
+  RawPeer peer;
+  std::vector<std::byte> memory(64);
+  std::vector<std::byte> data = pattern(64);
+  peer.queue_pair.post_receives(1, 0);
+  peer.say(good_frame(peer.queue_pair.expose(0, memory), pattern(64)));
+  peer.queue_pair.write_with_immediate({1, 2}, data, {}, 3);
+  REQUIRE(peer.queue_pair.begin_await(call.get(), true));
+  for (std::uint32_t i = 0; i < 100; ++i) peer.queue_pair.write_with_immediate({}, {}, {}, i);
+  peer.queue_pair.flush();
+  CHECK(recv(peer.raw, memory.data(), 1, MSG_DONTWAIT | MSG_PEEK) < 0);
+  CHECK(peer.queue_pair.await());
+  std::vector<std::byte> sent(2 * sizeof(FrameHeader) + 64);
+  CHECK(recv(peer.raw, sent.data(), sent.size(), MSG_DONTWAIT) ==
+        ssize_t{sizeof(FrameHeader) + 64});
+  CHECK(equal(ConstBytes{sent}.subspan(sizeof(FrameHeader), 64), data));
+  peer.queue_pair.end_await();
+  CHECK_FALSE(peer.queue_pair.wants_to_write());
+  sent.resize(101 * sizeof(FrameHeader));
+  CHECK(recv(peer.raw, sent.data(), sent.size(), MSG_DONTWAIT) ==
+        ssize_t{100 * sizeof(FrameHeader)});
+  CHECK(peer.queue_pair.progress(peer.recorder) == Connection::Status::drained);
+  CHECK(peer.recorder.events.size() == 1);
+}
+
+TEST_CASE("frames that are too long for one call, or too many, leave before the wait") {
+  const auto call = make_uring_call();
+  const std::vector<std::byte> large(OneCall::kMost);
+  for (OneCall* const with : {call.get(), static_cast<OneCall*>(nullptr)}) {
+    for (const bool shared : {true, false}) {
+      RawPeer peer;
+      peer.queue_pair.write({1, 2}, large);
+      REQUIRE(peer.queue_pair.begin_await(with, shared));
+      CHECK_FALSE(peer.queue_pair.wants_to_write());
+      peer.queue_pair.end_await();
+      peer.queue_pair.write_with_immediate({}, {}, {}, 1);
+      peer.queue_pair.write_with_immediate({}, {}, {}, 2);
+      REQUIRE(peer.queue_pair.begin_await(with, shared));
+      CHECK_FALSE(peer.queue_pair.wants_to_write());
+      peer.queue_pair.end_await();
+      // The peer reads no more.
+      const std::vector<std::byte> endless(8 << 20);
+      peer.queue_pair.write({1, 2}, endless);
+      CHECK_FALSE(peer.queue_pair.begin_await(with, shared));
+      CHECK(peer.queue_pair.wants_to_write());
+    }
+  }
 }
 
 TEST_CASE("a peer that closes between frames closed, one that closes inside a frame broke") {

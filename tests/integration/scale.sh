@@ -167,6 +167,53 @@ waiting_exports() {
 }
 it "a reload costs the same for each export that waits, however many do" waiting_exports
 
+# alone LEAST MOST [OPTION]: system calls of the bridge for 100 reads, one at a time.
+alone() {
+  requires strace
+  requires_python nbd
+  local reads=300 least=$1 most=$2 per_cent=1000 round now task orders tracer traced=()
+  head -c 1M /dev/zero >image
+  start_server --reactors 1 --export a="$PWD/image" "${@:3}"
+  start_bridge "rnbd+tcp://$address" --lanes 1 "${@:3}"
+  mkfifo orders
+  spawn client /usr/bin/python3 -c '
+import nbd, sys
+h = nbd.NBD()
+h.set_export_name("a")
+h.connect_unix(sys.argv[1])
+for order in open("orders"):
+    for _ in range(int(order)):
+        h.pread(4096, 0)
+    print("done", order.strip(), flush=True)' "$socket"
+  exec {orders}<>orders
+  echo 100 >&"$orders" # until the worker knows that it is alone
+  wait_for_line client.out "done 100"
+  for task in "/proc/${pid[bridge]}/task/"*; do traced+=(-p "${task##*/}"); done
+  for round in 1 2 3; do
+    strace -o calls.alone "${traced[@]}" 2>strace.log &
+    tracer=$!
+    eventually 10 grep -q attached strace.log || skip "strace is not allowed to look: $(<strace.log)"
+    echo "$((reads + round))" >&"$orders"
+    wait_for_line client.out "done $((reads + round))"
+    kill -INT "$tracer"
+    wait "$tracer" || true
+    now=$(($(grep -vc resumed calls.alone) * 100 / reads))
+    ((now >= per_cent)) || per_cent=$now
+    ((per_cent > most)) || break # a busy machine makes waits in vain
+  done
+  exec {orders}>&-
+  echo "$per_cent system calls for 100 reads"
+  ((per_cent >= least && per_cent <= most)) || {
+    sed 's/(.*//; s/^[0-9]* *//' calls.alone | sort | uniq -c
+    fail "$per_cent system calls for 100 reads"
+  }
+  kill_hard client
+}
+if [[ -z $sanitizer ]]; then
+  it "the bridge sends and waits in one call for a client that is alone" alone 190 280
+  it "... and in two without io_uring" alone 380 480 --no-uring
+fi
+
 # Each record is two waits for the disk when it is written alone.
 first_writes() {
   local server_command=("${server_command[@]}") library=${RNBD_SLOW_SYNC:-$build_dir/tests/integration/libslow_sync.so}

@@ -28,7 +28,7 @@ class MirrorLane final : public rtrs::LaneLoop, private CallUser {
   void flush() override;
   std::size_t watch(std::vector<pollfd>& descriptors) override;
   bool progress(std::span<const pollfd> polled) override;
-  bool await() override { return false; }
+  bool await(rtrs::OneCall* /*call*/) override { return false; }
   Job* collect() override;
   bool cancel(Job& job) override;
   unsigned permits() const override { return std::numeric_limits<unsigned>::max(); }

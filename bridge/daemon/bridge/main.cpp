@@ -172,7 +172,8 @@ int serve(const BridgeOptions& options, const DiskFiles* files) {
                    {.workers = count_workers(options.client),
                     .max_connections = options.max_connections,
                     .tls = *std::move(tls),
-                    .log = log_function()}};
+                    .log = log_function(),
+                    .make_call = options.no_uring ? nullptr : &rtrs::make_uring_call}};
   const BridgeMetrics metrics{options.client, connections, front, options.tls_keys.certificates,
                               listeners.status().empty() ? 0 : options.max_connections};
   MetricsServerPtr metrics_server;

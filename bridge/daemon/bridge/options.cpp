@@ -195,6 +195,8 @@ void add_options(CLI::App& app, Arguments& arguments, BridgeOptions& options) {
          },
          "Serve metrics there for Prometheus, over HTTP at /metrics; without ADDRESS on 127.0.0.1.")
       ->type_name("ADDRESS:PORT");
+  app.add_flag("--no-uring", options.no_uring,
+               "Wait for a client that is alone without io_uring, at two more system calls.");
   app.add_option("--pid-file", options.pid_file, "Write the process id there once ready.")
       ->type_name("FILE");
   app.add_option("--ready-fd", options.ready_fd,

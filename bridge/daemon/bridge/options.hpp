@@ -37,6 +37,7 @@ struct BridgeOptions {
   rtrs::LogLevel log_level = rtrs::LogLevel::info;
   std::string pid_file;
   std::optional<MetricsAddress> metrics;  ///< none: they are not served
+  bool no_uring = false;                  ///< each system call is to send or to wait
   int ready_fd = -1;                      ///< -1 = none
   std::optional<KernelOptions> kernel;    ///< none: for NBD clients, or for `disks`
   std::string disks;  ///< key of the bridge whose disks of the kernel it serves; "": none

@@ -259,6 +259,7 @@ rtrs::ServerOptions server_options(const Settings& settings, std::vector<int> so
                      wire::kFeatureClaims;
   for (const DaemonAnnex* annex : daemon_annexes()) options.features |= annex->features;
   options.log = log_function();
+  if (!settings.no_uring) options.make_call = &rtrs::make_uring_call;
   return options;
 }
 

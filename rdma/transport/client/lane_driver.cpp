@@ -131,7 +131,7 @@ void LaneDriver::receive_as_leader(Lock& lock, const Operation& operation) {
     if (mutex_.wanted()) mutex_.let_others_in();
   } else if (operation.finished() || looping()) {
     return;  // while it spun
-  } else if (!await_as_leader(lock)) {
+  } else if (!await_as_leader(lock, nullptr)) {
     sleep_as_leader(lock);  // a spin in vain announces a longer sleep
   }
   if (!looping()) drive();  // the loop may be in a connection's await()
@@ -201,7 +201,7 @@ void LaneDriver::sleep_as_leader(Lock& lock) {
 
 /// For a request that is alone. False: it is not, or its connection cannot, or nothing came. Until
 /// something arrives kicks are not seen, for the milliseconds that it lasts at most.
-bool LaneDriver::await_as_leader(Lock& lock) {
+bool LaneDriver::await_as_leader(Lock& lock, OneCall* call) {
   if (followers_head_ != nullptr || want_quiet_ != 0) return false;
   Connection* only = nullptr;
   for (unsigned i = 0; i < path_limit_; ++i) {
@@ -209,11 +209,12 @@ bool LaneDriver::await_as_leader(Lock& lock) {
     if (only != nullptr) return false;
     only = paths_[i].connection.get();
   }
-  if (only == nullptr || !only->can_await()) return false;
+  if (only == nullptr || !only->begin_await(call, true)) return false;
   awaiting_ = true;
   lock.unlock();
   const bool came = only->await();
   lock.lock();
+  only->end_await();
   awaiting_ = false;
   if (want_quiet_ != 0) quiet_.notify_all();
   return came;

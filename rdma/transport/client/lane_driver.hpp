@@ -122,7 +122,7 @@ class LaneDriver final : public HangUpHandler {
   void follow(Lock& lock, Waiter& self, const Interrupt& interrupt);
   void receive_as_leader(Lock& lock, const Operation& operation);
   void sleep_as_leader(Lock& lock);
-  bool await_as_leader(Lock& lock);
+  bool await_as_leader(Lock& lock, OneCall* call);
   bool spin_as_leader();
   std::uint64_t received() const;
   Lock take_quiet();
@@ -157,7 +157,7 @@ class LaneDriver final : public HangUpHandler {
   unsigned path_limit_ = 0;  ///< no path from here on was ever attached
   Leader leader_ = Leader::nobody;
   bool unwatched_ = false;  ///< nobody looks at the race, and somebody must if requests come
-  bool hung_up_ = false;    ///< and perhaps nobody has read that yet
+  unsigned hang_ups_ = 0;   ///< ends of connections that perhaps nobody has read yet
   PathMask silent_ = 0;     ///< at the last look
   PathMask more_ = 0;       ///< paths with arrivals, perhaps, without an event of the descriptors
   Waiter* followers_head_ = nullptr;

@@ -25,7 +25,7 @@ void LaneDriver::detach(unsigned index) {
   const auto lock = take_quiet();
   Path& path = paths_[index];
   if (!path.connection) return;
-  hung_up_ = false;  // not before: its last words may take many reads
+  if (hang_ups_ > 0) --hang_ups_;  // not before: its last words may take many reads
   // Requests answered before the end need not be sent again.
   if (!path.broken) path.connection->glance(lane_.connection(index));
   path.connection->close();  // before the lane hands memory on that it may still touch
@@ -57,14 +57,14 @@ void LaneDriver::with_lane(const std::function<void(ClientLane&)>& function) {
 
 void LaneDriver::service() {
   const Lock lock{mutex_, std::try_to_lock};
-  if (!lock || led() || (!lane_.expects_arrivals() && !hung_up_)) return;
+  if (!lock || led() || (!lane_.expects_arrivals() && hang_ups_ == 0)) return;
   drive();  // once: a server that floods the lane must not keep the thread of the heartbeats
 }
 
 void LaneDriver::on_hang_up() {
   {
     const Lock lock{mutex_};
-    hung_up_ = true;
+    ++hang_ups_;
   }
   service();
 }

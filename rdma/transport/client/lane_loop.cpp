@@ -67,11 +67,11 @@ class LaneDriver::Loop final : public LaneLoop {
     return driver_.more_ != 0;
   }
 
-  bool await() override {
+  bool await(OneCall* call) override {
     Lock lock{driver_.mutex_};
     if (under_way_ != 1 || driver_.more_ != 0) return false;
     if (!driver_.spin_as_leader() && under_way_ != 0) {
-      if (!driver_.await_as_leader(lock)) return false;
+      if (!driver_.await_as_leader(lock, call)) return false;
       driver_.drive();
     }
     if (driver_.more_ != 0) driver_.kick();  // which a poll(2) need not tell

@@ -66,7 +66,7 @@ ServerDriver::ServerDriver(ServerOptions options, ServerHandler& handler)
       account_{options_.memory_limit, options_.memory_limit_per_user, &account_lock_},
       admission_{admission_limits(options_, &account_)} {
   for (unsigned i = 0; i < options_.reactors; ++i) {
-    reactors_.push_back(std::make_unique<Reactor>(i));
+    reactors_.push_back(std::make_unique<Reactor>(i, options_.make_call));
   }
 }
 

@@ -98,7 +98,7 @@ PathHost::Link::Link(PathHost& owner, std::unique_ptr<Connection> c)
 }
 
 void PathHost::Link::run_deferred() {
-  if (!host.open()) return;
+  if (!host.open() || host.reactor_.plays(*this)) return;
   const bool draining = host.machine_.draining();
   connection->flush();
   if (!connection->failure().empty()) {
@@ -122,13 +122,17 @@ void PathHost::Link::on_writable() {
   if (host.open()) run_deferred();
 }
 
-bool PathHost::Link::play_on() {
+bool PathHost::Link::play_on(OneCall* call) {
   if (!host.open() || host.machine_.draining() || host.path_.unanswered() != 0) return false;
-  if (readiness.hung_up() || !connection->can_await()) return false;
-  if (!connection->await()) return false;
-  host.progress(*this);
-  return true;
+  if (host.path_.minds_memory()) return false;
+  if (readiness.hung_up() || !connection->begin_await(call, false)) return false;
+  const bool came = connection->await();
+  connection->end_await();
+  if (came) host.progress(*this);
+  return came;
 }
+
+void PathHost::Link::play_out() { run_deferred(); }
 
 PathHost::PathHost(SessionEnvironment& server, Admission::SessionId session, PathHostOwner& owner,
                    ServerMachine& machine, ServerMachine::Path& place, std::string peer)

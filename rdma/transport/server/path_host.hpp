@@ -94,7 +94,8 @@ class PathHost final : public ServerPathExecutor {
     void run_deferred() override;
     void on_readable() override;
     void on_writable() override;
-    bool play_on() override;
+    bool play_on(OneCall* call) override;
+    void play_out() override;
 
     PathHost& host;
     std::unique_ptr<Connection> connection;

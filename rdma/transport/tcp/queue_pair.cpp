@@ -133,7 +133,7 @@ Ticket TcpQueuePair::write_confirmed(RemoteMemory to, ConstBytes data) {
 }
 
 void TcpQueuePair::flush() {
-  if (!wants_to_write()) return;
+  if (!wants_to_write() || call_ != nullptr) return;
   // A failure is found by the next progress(): the connection's driver closes the path then.
   if (const int error = queue_.send(stream_); error != 0) fail("sending failed", error);
 }

@@ -65,8 +65,9 @@ class TcpQueuePair final : public Connection {
 
   Status progress(QueuePairHandler& handler) override;
   int descriptor() const override { return stream_.descriptor(); }
-  bool can_await() const override;
+  bool begin_await(OneCall* call, bool shared) override;
   bool await() override;
+  void end_await() override;
   bool wants_to_write() const override {
     return stream_.is_open() && (!queue_.empty() || stream_.has_unsent());
   }
@@ -157,6 +158,9 @@ class TcpQueuePair final : public Connection {
   std::unique_ptr<ReadAnswers> answers_;  ///< with regions_
   std::unique_ptr<RemoteReads> reads_;    ///< from the first read() on
   bool may_block_ = false;                ///< the socket is set up for await()
+  OneCall* call_ = nullptr;               ///< of an await() that sends
+  std::size_t pieces_ = 0;                ///< that it sends
+  ssize_t call_sent_ = 0;                 ///< bytes that it has sent, or -errno
   std::string failure_;
 };
 

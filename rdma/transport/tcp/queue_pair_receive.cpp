@@ -8,10 +8,12 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <span>
 #include <utility>
 
+#include "rdma/one_call.hpp"
 #include "rdma/transport/tcp/queue_pair.hpp"
 
 namespace rtrs::tcp {
@@ -24,14 +26,23 @@ constexpr std::size_t kSmallRead = 1024;
 /// System calls per progress(), so that one busy peer cannot keep a reactor to itself.
 constexpr int kReadsPerProgress = 16;
 /// The time of await(): long for a network, short for a thread that has to wait for its end.
-constexpr timeval kReceiveTimeout{.tv_sec = 0, .tv_usec = 2000};
+constexpr std::chrono::microseconds kMostWait{2000};
+constexpr timeval kReceiveTimeout{.tv_sec = 0, .tv_usec = kMostWait.count()};
 
 }  // namespace
 
 /// False in the middle of a payload: that goes to memory which may be withdrawn meanwhile.
-bool TcpQueuePair::can_await() const {
-  return stream_.is_open() && failure_.empty() && !arrival_.active && !starves_ &&
-         !wants_to_write() && awaited_ == -EAGAIN && room() > 0;
+bool TcpQueuePair::begin_await(OneCall* call, bool shared) {
+  const bool can = stream_.is_open() && failure_.empty() && !arrival_.active && !starves_ &&
+                   awaited_ == -EAGAIN && room() > 0;
+  if (!can || !wants_to_write()) return can;
+  if (call != nullptr && !stream_.encrypted()) {
+    // Posts of others move the frames of the queue.
+    pieces_ = shared ? queue_.copy(*call) : queue_.gather(*call);
+    if (pieces_ > 0) call_ = call;
+  }
+  if (call_ == nullptr) flush();
+  return call_ != nullptr || (failure_.empty() && !wants_to_write());
 }
 
 bool TcpQueuePair::await() {
@@ -42,10 +53,28 @@ bool TcpQueuePair::await() {
     setsockopt(socket, SOL_SOCKET, SO_RCVTIMEO, &kReceiveTimeout, sizeof(kReceiveTimeout));
     may_block_ = true;
   }
+  if (call_ != nullptr) {
+    const std::span from = std::span{call_->pieces}.first(pieces_);
+    const auto [sent, received] =
+        call_->exchange(stream_.descriptor(), from, {staging_.get() + staged_, room()}, kMostWait);
+    call_sent_ = sent;
+    awaited_ = received;
+    return awaited_ != -EAGAIN;
+  }
   if (stream_.encrypted()) return stream_.await();
   const ssize_t n = recv(stream_.descriptor(), staging_.get() + staged_, room(), 0);
   awaited_ = n >= 0 ? n : -errno;
   return awaited_ != -EAGAIN;
+}
+
+void TcpQueuePair::end_await() {
+  if (std::exchange(call_, nullptr) == nullptr) return;
+  if (call_sent_ >= 0) {
+    queue_.advance(static_cast<std::size_t>(call_sent_));
+  } else if (call_sent_ != -EAGAIN) {
+    fail("sending failed", static_cast<int>(-call_sent_));
+  }
+  flush();
 }
 
 Connection::Status TcpQueuePair::progress(QueuePairHandler& handler) {

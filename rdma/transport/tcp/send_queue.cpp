@@ -5,11 +5,13 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstddef>
 #include <cstring>
 #include <functional>
 #include <span>
 #include <utility>
 
+#include "rdma/one_call.hpp"
 #include "rdma/wire/ensure.hpp"
 
 namespace rtrs::tcp {
@@ -167,6 +169,42 @@ int SendQueue::send(Stream& stream) {
     if (static_cast<std::size_t>(n) < gather.total()) return 0;  // the socket is full
   }
   return 0;
+}
+
+std::size_t SendQueue::gather(OneCall& call) {
+  if (main_.count() + small_.count() != 1) return 0;
+  if (offset_ == 0) begun_is_small_ = main_.empty();
+  const Frame& frame = (begun_is_small_ ? small_ : main_).at(0);
+  if (frame.size() > OneCall::kMost) return 0;
+  std::size_t skip = offset_;
+  std::size_t pieces = 0;
+  const auto add = [&](ConstBytes piece) {
+    const std::size_t skipped = std::min(skip, piece.size());
+    skip -= skipped;
+    if (piece.size() == skipped) return;
+    call.pieces[pieces++] = {const_cast<std::byte*>(piece.data() + skipped),
+                             piece.size() - skipped};
+  };
+  const ConstBytes header = ConstBytes{frame.bytes}.first(sizeof(FrameHeader) + frame.inlined);
+  if (frame.data.empty()) {
+    add(header);
+    return pieces;
+  }
+  add(header.first(sizeof(FrameHeader)));
+  add(frame.data);
+  add(header.subspan(sizeof(FrameHeader)));
+  return pieces;
+}
+
+std::size_t SendQueue::copy(OneCall& call) {
+  const std::size_t pieces = gather(call);
+  std::size_t bytes = 0;
+  for (const iovec& piece : std::span{call.pieces}.first(pieces)) {
+    std::memcpy(call.copy.data() + bytes, piece.iov_base, piece.iov_len);
+    bytes += piece.iov_len;
+  }
+  call.pieces[0] = {call.copy.data(), bytes};
+  return std::min<std::size_t>(pieces, 1);
 }
 
 /// In the order in which they were gathered.

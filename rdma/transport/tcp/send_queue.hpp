@@ -12,6 +12,10 @@
 #include "rdma/transport/tcp/frame.hpp"
 #include "rdma/transport/tcp/stream.hpp"
 
+namespace rtrs {
+class OneCall;
+}
+
 namespace rtrs::tcp {
 
 /// The order of a frame among those that were posted earlier.
@@ -39,6 +43,12 @@ class SendQueue {
   /// Sends as much as the stream takes. Returns 0, or the errno of a failure.
   int send(Stream& stream);
   bool empty() const { return main_.empty() && small_.empty(); }
+  /// Lays the only frame out for one call: gather() where it is, copy() in the memory of `call`.
+  /// Returns the number of pieces; 0: there is none, there are more, or it is too long.
+  std::size_t gather(OneCall& call);
+  std::size_t copy(OneCall& call);
+  /// So many more bytes are sent, of the frame that was laid out or of those that go next.
+  void advance(std::size_t bytes);
 
   /// The number of frames that do not need their memory any more.
   Ticket sent() const { return sent_; }
@@ -93,7 +103,6 @@ class SendQueue {
   Frame& take(Turn& turn, bool small);
   static void disown(Frame& frame);
   void disown(Line& line, ConstBytes memory);
-  void advance(std::size_t bytes);
 
   Line main_;
   Line small_;

@@ -6,7 +6,9 @@
 #include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <functional>
+#include <string>
 #include <thread>
+#include <vector>
 
 #include "tests/unit/transport/echo.hpp"
 
@@ -25,11 +27,12 @@ struct Player final : Soloist {
       have_events(count - 1);
     });
   }
-  bool play_on() override {
+  bool play_on(OneCall* /*call*/) override {
     ++plays;
     if (on_play) on_play();
     return plays != last;
   }
+  void play_out() override {}
 
   Reactor& reactor;
   int turns = 0;
@@ -278,6 +281,82 @@ TEST_CASE("an event loop that receives instead of polling") {
   }
   while (loop->collect() == nullptr) loop->await();
   CHECK(held.error() == 0);
+}
+
+/// Counts what it does.
+class CountingCall final : public OneCall {
+ public:
+  CountingCall(std::unique_ptr<OneCall> call, std::atomic<unsigned>& count)
+      : call_{std::move(call)}, count_{count} {}
+  Result exchange(int socket, std::span<const iovec> from, std::span<std::byte> into,
+                  Duration limit) override {
+    ++count_;
+    return call_->exchange(socket, from, into, limit);
+  }
+
+ private:
+  std::unique_ptr<OneCall> call_;
+  std::atomic<unsigned>& count_;
+};
+
+TEST_CASE("both ends of a client that is alone send and wait in one call, beside other callers") {
+  if (test_transport().kind == TransportKind::rdma) return;  // which does not receive so
+  if (make_uring_call() == nullptr) {
+    MESSAGE("no io_uring here, or none of Linux 6.1");
+    return;
+  }
+  std::atomic<unsigned> at_server{0};
+  std::atomic<unsigned> at_client{0};
+  ServerOptions server_options;
+  server_options.reactors = 1;
+  server_options.make_call = [&] {
+    return std::make_unique<CountingCall>(make_uring_call(), at_server);
+  };
+  EchoServer server{server_options};
+  ClientOptions options = client_options(server.port);
+  options.lanes = 1;
+  auto client = connect(options);
+  CountingCall call{make_uring_call(), at_client};
+  std::atomic<bool> over{false};
+  std::atomic<bool> left{false};
+  std::atomic<int> wrong{0};
+  std::thread caller{[&] {
+    while (!over) {
+      wrong += read_once(*client) != 0;
+      std::this_thread::sleep_for(std::chrono::milliseconds{50});
+    }
+    left = true;
+  }};
+  const auto loop = client->take_lane(0);
+  const auto turn = [&] {
+    loop->flush();
+    std::vector<pollfd> polled;
+    loop->watch(polled);
+    ::poll(polled.data(), polled.size(), 10);
+    loop->progress(polled);
+  };
+  std::vector<std::byte> buffer(4096);
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds{60};
+  unsigned requests = 0;
+  for (; (requests < 2000 || at_server < 100) && std::chrono::steady_clock::now() < end;
+       ++requests) {
+    const std::string message(1 + requests % 7, 'a');
+    EchoOperation read{message, buffer, {}};
+    LaneLoop::Job job;
+    job.operation = &read;
+    loop->start(job);
+    while (loop->collect() == nullptr) {
+      if (loop->await(&call)) continue;
+      turn();
+    }
+    wrong += read.error() != 0 || buffer[4095] != static_cast<std::byte>(message.size() + 4095);
+  }
+  over = true;
+  while (!left) turn();  // the caller's answer comes to the loop
+  caller.join();
+  CHECK(wrong == 0);
+  CHECK(at_server >= 100);
+  CHECK(at_client > requests / 2);
 }
 
 }  // namespace
