@@ -112,8 +112,8 @@ class QueuePair {
   /// reaches the ticket.
   virtual Ticket write_with_immediate(RemoteMemory to, ConstBytes data, ConstBytes header,
                                       std::uint32_t immediate) = 0;
-  /// Likewise, in no order with other requests or answers. A small one may be sent before large ones
-  /// that were posted earlier, and before what is behind these. is_sent() tells its end.
+  /// Likewise, in no order with other requests or answers. A small one may be sent before large
+  /// ones that were posted earlier, and before what is behind these. is_sent() tells its end.
   virtual Ticket write_in_any_order(RemoteMemory to, ConstBytes data, ConstBytes header,
                                     std::uint32_t immediate) {
     return write_with_immediate(to, data, header, immediate);
