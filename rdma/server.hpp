@@ -98,10 +98,11 @@ struct ServerOptions {
 /// Units: bytes.
 std::uint64_t floor_of_path(std::uint32_t queue_depth, std::uint32_t max_io_size);
 
-/// The main memory of this machine.
+/// The main memory of this machine, or less if the process' control group or one around it has a
+/// limit (`memory.max`). `root`: of the file system.
 ///
 /// Units: bytes; 0 = unknown.
-std::uint64_t memory_of_machine();
+std::uint64_t memory_of_machine(const std::string& root = "/");
 
 /// A listener as it is now.
 struct ListenerStatus {

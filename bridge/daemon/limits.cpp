@@ -4,36 +4,16 @@
 #include <sys/resource.h>
 
 #include <filesystem>
-#include <fstream>
 #include <iterator>
 #include <nlohmann/json.hpp>
-#include <optional>
 #include <system_error>
 
+#include "rdma/control_group.hpp"
 #include "rdma/descriptor_reserve.hpp"
 
 namespace rnbd {
-namespace {
 
 namespace fs = std::filesystem;
-
-/// None: it says "max", or there is no such file.
-std::optional<std::uint64_t> number_in(const fs::path& file) {
-  std::ifstream stream{file};
-  std::uint64_t number = 0;
-  return stream >> number ? std::optional{number} : std::nullopt;
-}
-
-/// The folder of the process' control group. Empty: it is not to be seen.
-fs::path control_group() {
-  std::ifstream stream{"/proc/self/cgroup"};
-  for (std::string line; std::getline(stream, line);) {
-    if (line.starts_with("0::/")) return "/sys/fs/cgroup" + line.substr(3);
-  }
-  return {};
-}
-
-}  // namespace
 
 LimitUses limits_of_process() {
   LimitUses limits;
@@ -45,9 +25,9 @@ LimitUses limits_of_process() {
     limits.push_back({"LimitNOFILE", static_cast<std::uint64_t>(used),
                       rtrs::descriptors_for_all(files.rlim_cur)});
   }
-  const fs::path group = control_group();
-  const auto tasks = number_in(group / "pids.current");
-  const auto most = number_in(group / "pids.max");
+  const fs::path group = rtrs::control_group();
+  const auto tasks = rtrs::number_in(group / "pids.current");
+  const auto most = rtrs::number_in(group / "pids.max");
   if (!group.empty() && tasks && most) limits.push_back({"TasksMax", *tasks, *most});
   return limits;
 }

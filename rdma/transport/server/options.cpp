@@ -6,12 +6,14 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <filesystem>
 #include <fstream>
 #include <random>
 #include <string>
 #include <thread>
 
 #include "rdma/client_log.hpp"
+#include "rdma/control_group.hpp"
 #include "rdma/core/server/path_loan.hpp"
 #include "rdma/wire/immediate.hpp"
 
@@ -32,10 +34,17 @@ std::uint64_t floor_of_path(std::uint32_t queue_depth, std::uint32_t max_io_size
   return std::min(all, queue_depth * kOfChunk + kLarge * max_io_size);
 }
 
-std::uint64_t memory_of_machine() {
+std::uint64_t memory_of_machine(const std::string& root) {
   const auto pages = static_cast<std::uint64_t>(std::max(0L, ::sysconf(_SC_PHYS_PAGES)));
   const auto page = static_cast<std::uint64_t>(std::max(0L, ::sysconf(_SC_PAGESIZE)));
-  return pages * page;
+  std::uint64_t memory = pages * page;
+  const std::filesystem::path top = std::filesystem::path{root} / "sys/fs/cgroup";
+  std::filesystem::path group = control_group(root).lexically_normal();
+  for (; group.native().size() >= top.native().size(); group = group.parent_path()) {
+    const auto most = number_in(group / "memory.max");
+    if (most) memory = memory == 0 ? *most : std::min(memory, *most);
+  }
+  return memory;
 }
 
 ServerOptions with_defaults(ServerOptions options) {

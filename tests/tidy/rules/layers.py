@@ -19,7 +19,8 @@ PURE = {
 # The headers of rdma/ (rdma/client.hpp, ...) are interfaces that rdma/transport implements, so they
 # lie below it.
 ROOTS = ["rdma/client.hpp", "rdma/memory_path.hpp", "rdma/server.hpp", "rdma/log.hpp", "rdma/complaint_log.hpp",
-         "rdma/audit_line.hpp", "rdma/printable.hpp", "rdma/client_log.hpp", "rdma/duration.hpp", "rdma/descriptor_reserve.hpp",
+         "rdma/audit_line.hpp", "rdma/printable.hpp", "rdma/client_log.hpp", "rdma/duration.hpp", "rdma/control_group.hpp",
+         "rdma/descriptor_reserve.hpp",
          "rdma/failure.hpp",
          "rdma/host_name.hpp", "rdma/line_limit.hpp", "rdma/log_about.hpp", "rdma/mailbox.hpp", "rdma/memlock.hpp", "rdma/network.hpp", "rdma/one_call.hpp", "rdma/owned_fd.hpp", "rdma/path_address.hpp", "rdma/path_list.hpp",
          "rdma/server_id.hpp",

@@ -3,6 +3,9 @@
 
 #include <doctest/doctest.h>
 
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
 #include <set>
 
 namespace settings_test {
@@ -82,6 +85,30 @@ TEST_CASE("listen: wrong forms are refused with the right one") {
     CHECK(has(address.error(), row.says));
     CHECK(has(address.error(), "'" + std::string{row.text} + "'"));
   }
+}
+
+TEST_CASE("the memory of the machine is what its control groups leave") {
+  namespace fs = std::filesystem;
+  std::string root = fs::temp_directory_path() / "rnbd-unit-settings-XXXXXX";
+  REQUIRE(::mkdtemp(root.data()) != nullptr);
+  const auto write = [&](const std::string& file, const std::string& text) {
+    fs::create_directories(fs::path{root + file}.parent_path());
+    std::ofstream{root + file} << text << "\n";
+  };
+  const std::uint64_t all = rtrs::memory_of_machine(root);
+  CHECK(all >= rtrs::memory_of_machine());
+  write("/proc/self/cgroup", "1:name=systemd:/other\n0::/system.slice/one.service");
+  write("/sys/fs/cgroup/system.slice/one.service/memory.max", "max");
+  CHECK(rtrs::memory_of_machine(root) == all);
+  write("/sys/fs/cgroup/system.slice/memory.max", "40000000");
+  CHECK(rtrs::memory_of_machine(root) == 40000000);
+  write("/sys/fs/cgroup/system.slice/one.service/memory.max", "30000000");
+  CHECK(rtrs::memory_of_machine(root) == 30000000);
+  write("/sys/fs/cgroup/memory.max", "20000000");
+  CHECK(rtrs::memory_of_machine(root) == 20000000);
+  write("/proc/self/cgroup", "0::/");
+  CHECK(rtrs::memory_of_machine(root) == 20000000);
+  fs::remove_all(root);
 }
 
 TEST_CASE("listen: the transport is told by the first word") {
