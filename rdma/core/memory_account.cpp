@@ -8,30 +8,52 @@ namespace rtrs {
 
 // ---- Floors -------------------------------------------------------------------------------------
 
-bool MemoryAccount::claim(Purse& purse, std::uint64_t bytes, std::uint64_t limit) {
-  if (purse.used() + bytes <= limit) {
-    purse.refused = 0;
-    return true;
-  }
-  purse.refused = purse.refused == 0 ? bytes : std::min(purse.refused, bytes);
-  return false;
+void MemoryAccount::Purse::refuse(std::uint64_t bytes) {
+  if (bytes < refused) return;
+  refused = bytes;
+  refused_since.reset();
+}
+
+void MemoryAccount::Purse::grant(std::uint64_t bytes) {
+  if (bytes >= refused) refused = 0;
 }
 
 MemoryAccount::Claim MemoryAccount::claim_floor(std::string_view user, std::uint64_t bytes,
                                                 std::uint64_t of_user) {
   const Guard guard{*this};
-  Purse* const own = is_limited(user) ? &users_[std::string{user}] : nullptr;
-  Claim result = Claim::granted;
-  if (own != nullptr && !claim(*own, of_user, user_limit_)) result = Claim::user_lacks;
-  if (result == Claim::granted && !claim(whole_, bytes, limit_)) result = Claim::lacks;
-  if (result != Claim::granted) {
+  Purse* const own = purse_of(std::string{user});
+  const bool user_lacks = own != nullptr && !own->has(of_user);
+  if (user_lacks || !whole_.has(bytes)) {
+    user_lacks ? own->refuse(of_user) : whole_.refuse(bytes);
+    reserves_.store(true, std::memory_order_relaxed);
     ask();
-    return result;
+    return user_lacks ? Claim::user_lacks : Claim::lacks;
   }
+  whole_.grant(bytes);
   whole_.floors += bytes;
-  if (own != nullptr) own->floors += of_user;
+  if (own != nullptr) {
+    own->grant(of_user);
+    own->floors += of_user;
+  }
   publish();
-  return result;
+  return Claim::granted;
+}
+
+/// Clients that did not come again leave to others what was kept for them.
+void MemoryAccount::forget_refused(Instant now) {
+  bool kept = false;
+  bool forgotten = false;
+  const auto look_at = [&](Purse& purse) {
+    if (purse.refused == 0) return;
+    if (!purse.refused_since) purse.refused_since = now;
+    const bool is_old = now - *purse.refused_since >= kComesAgain;
+    if (is_old) purse.refused = 0;
+    (is_old ? forgotten : kept) = true;
+  };
+  look_at(whole_);
+  for (auto& [user, purse] : users_) look_at(purse);
+  reserves_.store(kept, std::memory_order_relaxed);
+  if (forgotten) serve();
 }
 
 void MemoryAccount::reset_floors() {
@@ -48,28 +70,18 @@ void MemoryAccount::count_floor(std::string_view user, std::uint64_t bytes) {
 // ---- Loans --------------------------------------------------------------------------------------
 
 /// Null: its user is not limited.
-MemoryAccount::Purse* MemoryAccount::purse_of(const Borrower& borrower) {
-  return is_limited(borrower.user_) ? &users_[borrower.user_] : nullptr;
+MemoryAccount::Purse* MemoryAccount::purse_of(const std::string& user) {
+  return is_limited(user) ? &users_.try_emplace(user, user_limit_).first->second : nullptr;
 }
 
 MemoryAccount::Purse& MemoryAccount::home_of(const Borrower& borrower) {
-  Purse* const own = purse_of(borrower);
+  Purse* const own = purse_of(borrower.user_);
   return own != nullptr ? *own : whole_;
 }
 
-bool MemoryAccount::user_can_lend(const Borrower& borrower, std::uint64_t bytes) {
-  const Purse* const own = purse_of(borrower);
-  return own == nullptr || can_lend(*own, bytes, user_limit_);
-}
-
 bool MemoryAccount::is_short_for(const Borrower& borrower) {
-  const Purse* const own = purse_of(borrower);
+  const Purse* const own = purse_of(borrower.user_);
   return whole_.is_short() || (own != nullptr && own->is_short());
-}
-
-/// A borrower whose user keeps it waiting is in nobody's way but that user's.
-bool MemoryAccount::is_overtaken(const Borrower& other, const Borrower& by) {
-  return &other != &by && (other.user_ == by.user_ || user_can_lend(other, other.awaits_));
 }
 
 void MemoryAccount::set_calm(Borrower& borrower, bool calm) {
@@ -83,7 +95,7 @@ void MemoryAccount::set_calm(Borrower& borrower, bool calm) {
 
 void MemoryAccount::add(Borrower& borrower, std::uint64_t bytes) {
   whole_.lent += bytes;
-  if (Purse* const own = purse_of(borrower)) own->lent += bytes;
+  if (Purse* const own = purse_of(borrower.user_)) own->lent += bytes;
   borrower.lent_ = borrower.lent() + bytes;
   if (is_short_for(borrower)) borrower.asked_ = true;
   set_calm(borrower, !borrower.asked());
@@ -91,16 +103,17 @@ void MemoryAccount::add(Borrower& borrower, std::uint64_t bytes) {
 
 void MemoryAccount::take(Borrower& borrower, std::uint64_t bytes) {
   whole_.lent -= bytes;
-  if (Purse* const own = purse_of(borrower)) own->lent -= bytes;
+  if (Purse* const own = purse_of(borrower.user_)) own->lent -= bytes;
   borrower.lent_ = borrower.lent() - bytes;
   if (borrower.lent() == 0) set_calm(borrower, false);
 }
 
 bool MemoryAccount::lend(Borrower& borrower, std::uint64_t bytes) {
   const Guard guard{*this};
-  const bool fits = can_lend(whole_, bytes, limit_) && user_can_lend(borrower, bytes);
-  const auto waits_longer = [&](const Borrower* other) { return is_overtaken(*other, borrower); };
-  if (!fits || std::ranges::any_of(waiting_, waits_longer)) return false;
+  const Purse* const own = purse_of(borrower.user_);
+  const bool fits = whole_.can_lend(bytes) && (own == nullptr || own->can_lend(bytes));
+  const bool overtakes = whole_.waits || (own != nullptr && own->waits);
+  if (!fits || overtakes) return false;
   add(borrower, bytes);
   publish();
   return true;
@@ -108,7 +121,9 @@ bool MemoryAccount::lend(Borrower& borrower, std::uint64_t bytes) {
 
 void MemoryAccount::await(Borrower& borrower, std::uint64_t bytes) {
   const Guard guard{*this};
-  if (std::exchange(borrower.awaits_, bytes) == 0) {
+  const std::uint64_t before = std::exchange(borrower.awaits_, bytes);
+  if (before == bytes) return;
+  if (before == 0) {
     waiting_.splice(waiting_.end(), borrower.waiting_, borrower.waiting_entry_);
     borrower.asked_ = true;
     set_calm(borrower, false);
@@ -143,8 +158,9 @@ void MemoryAccount::leave(Borrower& borrower) {
   if (waited || lent != 0) serve();
 }
 
-void MemoryAccount::relax(Borrower& borrower) {
+void MemoryAccount::relax(Borrower& borrower, Instant now) {
   const Guard guard{*this};
+  if (reserves()) forget_refused(now);
   if (is_short_for(borrower)) return;
   borrower.asked_ = false;
   if (borrower.lent() != 0) set_calm(borrower, true);
@@ -157,22 +173,20 @@ std::size_t MemoryAccount::waiting() const {
 
 // ---- Those who wait -----------------------------------------------------------------------------
 
-/// Lends what there is to those who wait, oldest first, and asks for more if some remain.
+/// Lends what there is to those who wait, oldest first, and asks for more if some remain. One whose
+/// user keeps it waiting is in nobody's way but that user's.
 void MemoryAccount::serve() {
   publish();
   if (waiting_.empty() && !short_) return;
-  const auto begin = [](Purse& purse, std::uint64_t limit) {
-    purse.waiting = 0;
-    if (purse.used() + purse.refused <= limit) purse.refused = 0;
-  };
-  begin(whole_, limit_);
-  for (auto& [user, purse] : users_) begin(purse, user_limit_);
-  for (auto at = waiting_.begin(); at != waiting_.end();) {
+  whole_.waits = false;
+  for (auto& [user, purse] : users_) purse.waits = false;
+  for (auto at = waiting_.begin(); at != waiting_.end() && !whole_.waits;) {
     Borrower& next = **at++;
-    if (!user_can_lend(next, next.awaits_)) {
-      ++home_of(next).waiting;
-    } else if (whole_.waiting != 0 || !can_lend(whole_, next.awaits_, limit_)) {
-      ++whole_.waiting;
+    Purse* const own = purse_of(next.user_);
+    if (own != nullptr && (own->waits || !own->can_lend(next.awaits_))) {
+      own->waits = true;
+    } else if (!whole_.can_lend(next.awaits_)) {
+      whole_.waits = true;
     } else {
       const std::uint64_t bytes = next.awaits_;
       remove_waiting(next);

@@ -2,13 +2,18 @@
 // The account of the memory that a server lends to its paths.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <list>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
+
+#include "rdma/core/time.hpp"
 
 namespace rtrs {
 
@@ -19,7 +24,8 @@ namespace rtrs {
 /// lent to the first of them, at once, so nobody overtakes it. Those who have borrowed are asked
 /// for what they do not use. One whose user has no more does not keep others waiting.
 ///
-/// An eighth of each limit is never lent, so that paths can come while all others are busy.
+/// An eighth of each limit is never lent, so that paths can come while all others are busy. If that
+/// is too little for one, what it needs is kept for it until it comes again, or for 40 s.
 ///
 /// Invariant: floors and loans are never more than the limit together. Only when a path is lost
 /// whose requests execute on, it may count twice for a moment.
@@ -71,7 +77,7 @@ class MemoryAccount {
 
   /// `user_limit`: for each user with a name; 0 = none but the whole.
   explicit MemoryAccount(std::uint64_t limit, std::uint64_t user_limit = 0, Lock* lock = nullptr)
-      : limit_{limit}, user_limit_{user_limit}, lock_{lock} {}
+      : user_limit_{user_limit}, lock_{lock}, whole_{limit} {}
   MemoryAccount(const MemoryAccount&) = delete;
   MemoryAccount& operator=(const MemoryAccount&) = delete;
 
@@ -96,10 +102,12 @@ class MemoryAccount {
   void give_back(Borrower& borrower, std::uint64_t bytes);
   /// The borrower waits no more, and gives everything back.
   void leave(Borrower& borrower);
-  /// The borrower is no longer asked, if nothing is short.
-  void relax(Borrower& borrower);
+  /// The borrower is no longer asked, if nothing is short. Forgets paths that did not come again.
+  void relax(Borrower& borrower, Instant now);
+  /// Something is kept for a path that was refused.
+  bool reserves() const { return reserves_.load(std::memory_order_relaxed); }
 
-  std::uint64_t limit() const { return limit_; }
+  std::uint64_t limit() const { return whole_.limit; }
   std::uint64_t floors() const { return floors_.load(std::memory_order_relaxed); }
   std::uint64_t lent() const { return lent_.load(std::memory_order_relaxed); }
   /// Borrowers that wait.
@@ -108,14 +116,22 @@ class MemoryAccount {
  private:
   /// The memory in all, or for a user.
   struct Purse {
+    explicit Purse(std::uint64_t most) : limit{most} {}
+
+    const std::uint64_t limit;
     std::uint64_t floors = 0;
     std::uint64_t lent = 0;
-    std::uint64_t refused = 0;  ///< the smallest floor that has found no room since there was some
-    std::size_t waiting = 0;    ///< borrowers
+    std::uint64_t refused = 0;               ///< the largest floor that lately found no room
+    std::optional<Instant> refused_since{};  ///< when a borrower first looked after that
+    bool waits = false;                      ///< some borrower
     Borrowers calm{};  ///< of this user, or of those without a limit: have a loan, not asked
 
     std::uint64_t used() const { return floors + lent; }
-    bool is_short() const { return waiting != 0 || refused != 0; }
+    bool has(std::uint64_t bytes) const { return used() + bytes <= limit; }
+    bool can_lend(std::uint64_t bytes) const { return has(bytes + std::max(limit / 8, refused)); }
+    bool is_short() const { return waits || (refused != 0 && !has(refused)); }
+    void refuse(std::uint64_t bytes);
+    void grant(std::uint64_t bytes);
     bool is_idle() const { return used() == 0 && !is_short() && calm.empty(); }
   };
   class Guard {
@@ -133,15 +149,13 @@ class MemoryAccount {
     Lock* lock_;
   };
 
-  static bool can_lend(const Purse& purse, std::uint64_t bytes, std::uint64_t limit) {
-    return purse.used() + bytes <= limit - limit / 8;
-  }
-  static bool claim(Purse& purse, std::uint64_t bytes, std::uint64_t limit);
+  /// Linux's client tries again after 30 to 38 s, others sooner.
+  static constexpr Duration kComesAgain = std::chrono::seconds{40};
+
+  void forget_refused(Instant now);
   bool is_limited(std::string_view user) const { return user_limit_ != 0 && !user.empty(); }
-  Purse* purse_of(const Borrower& borrower);
+  Purse* purse_of(const std::string& user);
   Purse& home_of(const Borrower& borrower);
-  bool user_can_lend(const Borrower& borrower, std::uint64_t bytes);
-  bool is_overtaken(const Borrower& other, const Borrower& by);
   bool is_short_for(const Borrower& borrower);
   void add(Borrower& borrower, std::uint64_t bytes);
   void take(Borrower& borrower, std::uint64_t bytes);
@@ -154,13 +168,13 @@ class MemoryAccount {
   static void ask(Purse& purse);
   void publish();
 
-  const std::uint64_t limit_;
   const std::uint64_t user_limit_;
   Lock* const lock_;
   Purse whole_;
   std::map<std::string, Purse, std::less<>> users_;  ///< that are limited
   Borrowers waiting_;                                ///< oldest first
   bool short_ = false;                               ///< for somebody
+  std::atomic<bool> reserves_{false};                ///< some purse may have refused a floor
   std::atomic<std::uint64_t> floors_{0};             ///< of whole_, for everybody
   std::atomic<std::uint64_t> lent_{0};               ///< likewise
 };

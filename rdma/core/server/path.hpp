@@ -243,6 +243,7 @@ class ServerPath {
   MutableBytes forget(std::uint32_t chunk);
   void clear(std::uint32_t chunk);
   void reclaim(std::uint64_t bytes);
+  void settle();
   void give_back_loan();
   void give_back_when_idle(Instant now);
   void stop_starving();

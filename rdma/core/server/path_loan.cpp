@@ -44,9 +44,12 @@ void PathLoan::await(std::uint64_t bytes) {
   owner_.on_memory_news();  // it has just come
 }
 
-void PathLoan::settle() {
-  const std::uint64_t needed = all_used_ > floor_ ? all_used_ - floor_ : 0;
+/// A part of what is awaited does not stay: two that wait would keep it from each other.
+void PathLoan::settle(std::uint64_t awaited) {
+  const auto beyond_floor = [&](std::uint64_t all) { return all - std::min(all, floor_); };
   const std::uint64_t has = lent();
+  std::uint64_t needed = beyond_floor(all_used_ + awaited);
+  if (needed > has) needed = beyond_floor(all_used_);
   if (needed < has) account_->give_back(*this, has - needed);
 }
 

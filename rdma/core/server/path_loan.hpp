@@ -74,11 +74,11 @@ class PathLoan final : public MemoryAccount::Borrower {
   /// Waits until so much more can be used.
   void await(std::uint64_t bytes);
   void stop_waiting() { account_->stop_waiting(*this); }
-  /// Gives back what was lent for bytes that are not used any more.
-  void settle();
+  /// Gives back what was lent for bytes that are not used any more, and not awaited.
+  void settle(std::uint64_t awaited = 0);
   /// Nothing was short lately, perhaps.
-  void relax() {
-    if (asked()) account_->relax(*this);
+  void relax(Instant now) {
+    if (asked() || account_->reserves()) account_->relax(*this, now);
   }
   /// The path counts with what it holds from now on, or is gone.
   void end() {

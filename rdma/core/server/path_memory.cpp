@@ -174,17 +174,20 @@ void ServerPath::reclaim(std::uint64_t bytes) {
   if (!parts.empty()) owner_.on_spare(parts);
 }
 
+/// The first that waits keeps what was lent to it, also before it has gone on.
+void ServerPath::settle() { loan_.settle(starves() ? lacks(starving_.front()) : 0); }
+
 /// Memory beyond the floor that is not in use goes back, because others wait.
 void ServerPath::give_back_loan() {
   if (state_ != ServerPathState::connected) return;
   reclaim(loan_.used() - std::min(loan_.used(), loan_.floor()));
-  loan_.settle();
+  settle();
 }
 
 /// All of the memory goes back when nothing has been under way for a while.
 void ServerPath::give_back_when_idle(Instant now) {
   if (loan_.is_wanted()) give_back_loan();
-  loan_.relax();
+  loan_.relax(now);
   const bool idle = unanswered_ == 0 && std::exchange(begun_before_, begun_) == begun_;
   if (!idle) {
     idle_since_.reset();
@@ -200,13 +203,13 @@ void ServerPath::give_back_when_idle(Instant now) {
     in_use = in_use || connection.queue_pair->arriving();
   if (in_use) {
     reclaim(loan_.used());
-    return loan_.settle();
+    return settle();
   }
   for (std::uint32_t chunk = 0; chunk < requests_.size(); ++chunk) loan_.forget(chunk);
   has_spare_ = false;
   const MutableBytes all = chunks_.memory();
   owner_.on_spare({&all, 1});
-  loan_.settle();
+  settle();
 }
 
 std::uint64_t ServerPath::loan_in_use() const {

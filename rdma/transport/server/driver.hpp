@@ -136,6 +136,8 @@ class ServerDriver final : public Server, public SessionEnvironment, public Acce
   std::mt19937_64 random_;  ///< reactor 0
   const ServerId id_;
   RefusalLog refusals_;  ///< reactor 0
+  AccountLock account_lock_;
+  MemoryAccount account_;  ///< stays until what is left in the reactors has died
   std::vector<std::unique_ptr<Reactor>> reactors_;
   std::vector<std::thread> threads_;
   std::shared_ptr<tls::KeyStore> tls_keys_;              ///< null: nobody proves anything
@@ -144,8 +146,6 @@ class ServerDriver final : public Server, public SessionEnvironment, public Acce
   std::vector<LateEntrance> late_;                       ///< changes on reactor 0, under mutex_
   std::size_t next_reactor_ = 0;
   std::atomic<unsigned> connections_{0};
-  AccountLock account_lock_;
-  MemoryAccount account_;
   std::atomic<std::uint64_t> memory_waits_{0};
   std::atomic<Instant> told_of_memory_{Instant::min()};
 

@@ -4,6 +4,8 @@
 
 #include <doctest/doctest.h>
 
+#include <chrono>
+
 namespace rtrs {
 namespace {
 
@@ -41,10 +43,10 @@ TEST_CASE("lending: an eighth of the memory is kept for the floors of paths that
     CHECK(one.asked());
     CHECK(one.woken == 1);
     CHECK(account.floors() == 40);
-    account.relax(one);
+    account.relax(one, Instant{});
     CHECK(one.asked());
     one.give_back(10);
-    account.relax(one);
+    account.relax(one, Instant{});
     CHECK_FALSE(one.asked());
     CHECK(account.claim_floor("", 1, 1) == Claim::granted);
   }
@@ -60,6 +62,48 @@ TEST_CASE("lending: an eighth of the memory is kept for the floors of paths that
     set_floors(account, "", 20);
     CHECK(other.woken == 1);
     CHECK(other.lent() == 10);
+  }
+}
+
+TEST_CASE("lending: a path that needs more than is always kept finds room when it comes again") {
+  MemoryAccount account{80};
+  TestBorrower one{account};
+  TestBorrower two{account};
+  REQUIRE(one.lend(40));
+  REQUIRE(two.lend(30));
+  REQUIRE(account.claim_floor("", 20, 20) == Claim::lacks);
+  Instant now{};
+  const auto tick = [&] {
+    now += std::chrono::seconds{4};
+    for (TestBorrower* each : {&one, &two}) account.relax(*each, now);
+  };
+  SUBCASE("although others are busy") {
+    for (TestBorrower* each : {&one, &two}) {
+      each->give_back(10);
+      if (!each->lend(10)) each->await(10);
+      tick();
+    }
+    CHECK(account.waiting() == 1);
+    SUBCASE("all the time") {}
+    SUBCASE("and a smaller one comes before") {
+      CHECK(account.claim_floor("", 5, 5) == Claim::granted);
+      for (TestBorrower* each : {&one, &two}) each->give_back(5);
+    }
+    CHECK(account.claim_floor("", 20, 20) == Claim::granted);
+  }
+  SUBCASE("but if it does not, others have that") {
+    for (int i = 0; i < 6; ++i) tick();
+    CHECK(account.claim_floor("", 20, 20) == Claim::lacks);
+    one.give_back(10);
+    one.await(10);
+    for (int i = 0; i < 6; ++i) tick();
+    CHECK(one.asked());
+    for (int i = 0; i < 6; ++i) tick();
+    CHECK(account.waiting() == 0);
+    CHECK(one.lent() == 40);
+    tick();
+    CHECK_FALSE(one.asked());
+    CHECK_FALSE(two.asked());
   }
 }
 
@@ -102,10 +146,10 @@ TEST_CASE("lending: those who wait are served in their order, and nobody overtak
   }
   SUBCASE("what is lent while others wait is asked for") {
     CHECK(first.asked());
-    account.relax(idle);
+    account.relax(idle, Instant{});
     CHECK(idle.asked());
     account.stop_waiting(second);
-    account.relax(idle);
+    account.relax(idle, Instant{});
     CHECK_FALSE(idle.asked());
     late.await(100);
     CHECK(idle.asked());
@@ -135,6 +179,18 @@ TEST_CASE("lending: a user has a limit of his own, for floors and loans together
     CHECK(two.lent() == 0);
     one.give_back(10);
     CHECK(two.lent() == 10);
+  }
+  SUBCASE("his small ones do not overtake his large one") {
+    two.await(20);
+    TestBorrower three{account, "one"};
+    three.await(10);
+    one.give_back(10);
+    CHECK(account.waiting() == 2);
+    CHECK_FALSE(three.lend(1));
+    CHECK(nobody.lend(10));  // they are not in its way
+    one.give_back(10);
+    CHECK(two.lent() == 20);
+    CHECK(account.waiting() == 1);
   }
   SUBCASE("a path of his for which he lacks memory lets his others give back") {
     CHECK(account.claim_floor("one", 20, 20) == Claim::user_lacks);

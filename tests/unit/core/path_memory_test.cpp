@@ -174,6 +174,23 @@ TEST_CASE_FIXTURE(Lender, "memory: all goes back after a second, but not what ar
   CHECK(path.spare > path.memory.size());
 }
 
+TEST_CASE_FIXTURE(Lender, "memory: what comes for a request that waits stays until it goes on") {
+  struct Other final : MemoryAccount::Borrower {
+    void wake() override {}
+  } other;
+  use_up();
+  REQUIRE_FALSE(path.there(0, 2, kLarge));
+  account.await(other, kLent);
+  account.count_floors([](const auto& count) { count("", kOwn); });
+  CHECK(path.path.loan().lent() == 2 * kLent);
+  path.path.start_heartbeat(Instant{});
+  path.path.on_tick(Instant{} + std::chrono::milliseconds{500});
+  CHECK(other.lent() == 0);
+  path.path.on_memory();
+  CHECK_FALSE(path.path.starves());
+  account.leave(other);
+}
+
 TEST_CASE_FIXTURE(Lender, "memory: what is not used goes back when others ask") {
   use_up();
   handler.finish_oldest();
