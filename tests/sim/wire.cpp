@@ -48,6 +48,8 @@ Instant Wire::schedule(Side from, std::size_t bytes) {
   const Instant begin = std::max(last_arrival_[i], world_.now() + latency);
   const std::uint64_t us = knobs_.rate == 0 ? 0 : bytes * 1'000'000 / knobs_.rate;
   last_arrival_[i] = begin + std::chrono::microseconds{us};
+  // Messages that are sent in a silence pass behind it, as fast as the network is.
+  if (world_.now() < hushed_until_) hushed_until_ = std::max(hushed_until_, last_arrival_[i]);
   auto& passages = passages_[i];
   passages.push_back({begin, last_arrival_[i], bytes});
   while (passages.front().end + kRemembered < world_.now()) {
