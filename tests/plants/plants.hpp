@@ -205,6 +205,8 @@ namespace plants {
   X(repair_from_any, "a difference is repaired with the data of any member")                      \
   X(dissolve_at_once, "a mirror of three or more is dissolved without a view of two before")      \
   X(dissolve_unflushed, "a mirror is dissolved before what was written is durable")               \
+  X(dissolve_unanswered, "a member dissolves while it has orders to answer")                      \
+  X(dissolve_goes_on, "a member that dissolves gets further orders")                              \
   X(dissolve_of_others, "a member dissolves for a client that has been superseded")
 
 // Of bricks: rnbd-sim-brick-planted.

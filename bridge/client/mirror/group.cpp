@@ -41,7 +41,7 @@ void Group::lose(unsigned member, bool drop) {
     return;
   }
   const MemberSet base = members_.base();
-  if (dissolving_.member == member) end_dissolve(ECANCELED);
+  if (dissolving_.member == member) end_dissolve(dissolving_.asked ? EIO : ECANCELED);
   if (has(base, member)) propose(without(base, member), {});
   if (is_over()) return;
   settle_all();
@@ -96,6 +96,8 @@ void Group::answer(const Answer& answer) {
     case Order::maps:
       if (members_.learn(sent->about, sent->member, answer.maps)) work();
       return;
+    case Order::confirm:
+      return dissolving_.active() ? work() : void();
     case Order::beat:
       return counted(sent->member, sent->beat);
     case Order::cool:

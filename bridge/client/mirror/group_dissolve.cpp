@@ -18,6 +18,9 @@ bool Group::dissolve(unsigned member) {
 
 /// A view without several members at once would leave these enough for one of their own. Of the
 /// last two, the other one has recorded a view with this one, and waits for it.
+///
+/// The member serves nobody from the order on. So it has answered all others before, and gets none
+/// behind it: a refusal would look as if the mirror went on.
 void Group::dissolve_next() {
   const unsigned member = dissolving_.member;
   if (!dissolving_.active() || dissolving_.asked || members_.gate_closed()) return;
@@ -29,6 +32,7 @@ void Group::dissolve_next() {
     return;  // it has come back here, or does when the view is recorded
   }
   if (in_step() != bit(member) || !operations_.empty() || !activity_.idle()) return;
+  if (members_.must_rise() || members_.sent().awaits(member)) return;
   dissolving_.asked = true;
   members_.post(member, Order::dissolve, {});
 }

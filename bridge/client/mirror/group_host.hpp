@@ -109,7 +109,7 @@ class GroupHost {
   /// True if no claim was granted in the last kReadLeaseEnd.
   virtual bool leases_ended() = 0;
   /// The end of what dissolve() began. 0: the member is a disk of its own, and the group is over.
-  /// ECANCELED: the members go on as a mirror. Else the member's answer.
+  /// ECANCELED: the members go on as a mirror. EIO: the member may be either.
   virtual void dissolved(int error) = 0;
   /// Too few members are left: no operation ends any more.
   virtual void over() = 0;

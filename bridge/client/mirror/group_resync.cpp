@@ -10,7 +10,7 @@
 namespace rnbd::mirror {
 
 void Group::work() {
-  if (is_over()) return;
+  if (is_over() || dissolving_.asked) return;
   if (members_.phase() == Phase::attaching) {
     if (!mending_.active()) return;
     const std::uint32_t region = mending_.left.next(0);
@@ -23,6 +23,7 @@ void Group::work() {
   for (unsigned i = 0; i < options_.members; ++i) resync(i);
   verify_next();
   dissolve_next();
+  if (dissolving_.asked) return;
   const std::uint32_t region = unequal_.next(0);
   if (region >= options_.regions || members_.gate_closed()) return;
   if (!operations_.has_own(Kind::equal, region, 0) && host_.may_copy(0))
@@ -288,6 +289,7 @@ void Group::give_up(std::uint64_t id) {
 
 /// Operations that are under way may be about regions of the logs, too.
 void Group::cool() {
+  if (dissolving_.asked) return;
   if (members_.gate_closed() || members_.must_rise() || !activity_.idle()) return;
   const MemberSet flushing = in_step();
   if (!activity_.begin(unequal_, flushing)) return;

@@ -45,6 +45,11 @@ class SentCommands {
   }
   void clear() { sent_.clear(); }
 
+  /// True if an order to this member has no answer yet.
+  bool awaits(unsigned member) const {
+    return std::any_of(sent_.begin(), sent_.end(),
+                       [&](const auto& entry) { return entry.second.member == member; });
+  }
   bool has_flush() const {
     return std::any_of(sent_.begin(), sent_.end(),
                        [](const auto& entry) { return entry.second.order == Order::flush; });

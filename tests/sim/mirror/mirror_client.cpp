@@ -128,6 +128,8 @@ mirror::MemberSet MirrorClient::same(std::uint64_t operation, mirror::MemberSet 
 
 void MirrorClient::dissolved(int error) {
   dissolves = false;
+  if (error != 0 && hears && world.plain_)
+    throw MirrorViolation("a mirror goes on whose server is a disk of its own");
   if (error != 0) return;
   if (!world.plain_) throw MirrorViolation("a mirror is dissolved, and its record is there still");
   dead = true;
@@ -144,7 +146,9 @@ void MirrorClient::differs(const mirror::Difference& found) {
 
 /// A member without room is lost only if the group goes on.
 void MirrorClient::answered(const mirror::Answer& answer) {
+  hears = true;
   group.answer(answer);
+  hears = false;
   if (answer.error == ENOSPC && group.is_over())
     throw MirrorViolation("the group ends as a disk is full");
 }

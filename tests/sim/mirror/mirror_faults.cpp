@@ -295,6 +295,10 @@ bool MirrorWorld::dissolve() {
     for (auto i = rng.below(most); i > 0; --i) step(false);
   };
   go_on(kSceneSteps / 10);
+  if (rng.chance(300)) {  // members are not equal yet
+    replace_clients();
+    if (!until([this] { return clients_.back()->group.live(); })) return false;
+  }
   MirrorClient& client = *clients_.back();
   const auto member = static_cast<unsigned>(rng.below(options.members));
   const auto other = static_cast<unsigned>(rng.below(options.members));

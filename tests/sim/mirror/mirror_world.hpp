@@ -157,6 +157,7 @@ class MirrorClient final : public mirror::GroupHost {
   bool asleep = false;     ///< it does nothing for a while
   bool astray = false;     ///< it uses the disk as it was before an operator's decision
   bool dissolves = false;  ///< an operator has it end the mirror
+  bool hears = false;      ///< it is told an answer, so no session has broken
   bool dead = false;
   mirror::Group group;
 };
