@@ -131,16 +131,18 @@ void MemberMessages::turn(const ClaimingPtr& claiming) {
   if (device == nullptr) return end(claiming, ENOTCONN, false);
   // Only the one that excludes all others may take the disk from a client that has gone. The one
   // that is served takes it from nobody.
+  const auto misfit = seat.misfit(claiming->claim);
   const bool writes = device->lease.writable();
   const bool served = seat.serves(claiming->session);
-  if (!writes || (!served && device->lease.storage()->writers()->count() > 1)) {
+  const bool is_over = misfit.error == EIDRM;  // others may write to what it has become
+  if (!is_over && (!writes || (!served && device->lease.storage()->writers()->count() > 1))) {
     session_.log.refusal(device->name,
                          "refused a claim of " + in_quotes(device->name) +
                              (writes ? ": another session has it open for writing; end that first"
                                      : ": its session has not reserved it for writing"));
     return end(claiming, EPERM, false);
   }
-  if (const auto misfit = seat.misfit(claiming->claim); misfit.error != 0) {
+  if (misfit.error != 0) {
     session_.log.refusal(device->name,
                          "refused a claim of " + in_quotes(device->name) + ": " + misfit.text);
     return end(claiming, misfit.error, false);
@@ -308,7 +310,7 @@ void MemberMessages::dissolve_now(const std::shared_ptr<Dissolving>& dissolving)
     if (error != 0) return end(error);
     session_.services.record(
         reactor(),
-        [dissolving] { attempt([&] { dissolving->removed = dissolving->seat->remove_record(); }); },
+        [dissolving] { attempt([&] { dissolving->removed = dissolving->seat->dissolve(); }); },
         [this, dissolving, end] {
           const auto& removed = dissolving->removed;
           const Device* const device = session_.devices.usable(dissolving->message.device_id);

@@ -60,6 +60,11 @@ class MemberStore {
   /// Takes the record away, durably unless there is trouble. A copy of it may stay for people. May
   /// block.
   virtual Removal remove(const wire::Uuid& storage) = 0;
+  /// The same, as its mirror is over. former_group() tells the group from then on, until there is
+  /// another record, or remove().
+  virtual Removal dissolve(const wire::Uuid& storage) = 0;
+  /// That of a mirror which was dissolved into this storage; all zeros: none. May block.
+  virtual wire::Uuid former_group(const wire::Uuid& storage) = 0;
 };
 
 }  // namespace rnbd::mirror

@@ -32,7 +32,9 @@ std::uint64_t new_identity() {
 
 void Seat::load() {
   auto found = store_->load(storage_);
+  const auto former = found && !*found ? store_->former_group(storage_) : wire::Uuid{};
   const std::lock_guard lock{mutex_};
+  former_ = former;
   if (!found) {
     trouble_ = found.error().text;
     damaged_ = found.error().error == EBADMSG;
@@ -150,6 +152,8 @@ rtrs::Failure Seat::misfit(const wire::MirrorClaim& claim) const {
   if (member_ && (claim.group != about_.group || wire::shape_of(claim) != about_.shape))
     return {EEXIST, "its record says " + words_of(about_.group, about_.shape) +
                         ", and the client says " + words_of(claim.group, wire::shape_of(claim))};
+  if (!member_ && former_ != wire::Uuid{} && claim.group == former_)
+    return {EIDRM, "its mirror was dissolved, and it has a disk of its own since"};
   if (!too_far(claim.term)) return {};
   return {ERANGE, "its term " + std::to_string(claim.term) + " is so far ahead of " +
                       std::to_string(member_ ? member_->record().promised : 0) +
@@ -187,14 +191,14 @@ void Seat::forget_unrecorded() {
   if (!used && file_ == nullptr && trouble_.empty()) forget();
 }
 
-void Seat::forget() {
+void Seat::forget(const std::string& trouble) {
   file_.reset();
-  trouble_.clear();
+  trouble_ = trouble;
   damaged_ = false;
   member_.reset();
   about_ = {};
   changes_ = {};
-  taken_ = false;
+  taken_ = !trouble.empty();
 }
 
 tl::expected<void, rtrs::Failure> Seat::free(bool sure) {
@@ -203,11 +207,12 @@ tl::expected<void, rtrs::Failure> Seat::free(bool sure) {
   };
   {
     const std::lock_guard lock{mutex_};
-    if (file_ == nullptr && trouble_.empty())
+    const bool former = file_ == nullptr && trouble_.empty();
+    if (former && former_ == wire::Uuid{})
       return refuse(ENOENT, "it has no record as a member of a mirror");
     if (is_saving_ || served_ != 0 || !claims_.empty())
       return refuse(EBUSY, "a client of the mirror has it; end that first");
-    if (!sure && !member_ && !damaged_)
+    if (!sure && !former && !member_ && !damaged_)
       return refuse(EPERM, "its record could not be read (" + trouble_ +
                                "), and may be a good one: restart the server when that has "
                                "passed, or add --force if its mirror is not needed");
@@ -218,18 +223,31 @@ tl::expected<void, rtrs::Failure> Seat::free(bool sure) {
                         "may wait for what it has; add --force if that mirror is not needed");
     claims_.push_back({});  // no claim comes between
   }
-  auto removed = remove_record();
+  auto freed = removed(store_->remove(storage_), {});
   end_claim();
-  return removed;
+  return freed;
 }
 
-tl::expected<void, rtrs::Failure> Seat::remove_record() {
-  const Removal removed = store_->remove(storage_);
-  if (removed.gone) {  // claims find no record, so none must be written into the file that was one
+tl::expected<void, rtrs::Failure> Seat::dissolve() {
+  const wire::Uuid former = group();
+  const Removal removal = store_->dissolve(storage_);
+  if (removal.gone && !removal.trouble.empty()) {
+    // After a loss of power it could be a member again, and lack what other clients had written.
+    const std::lock_guard lock{mutex_};
+    forget(removal.trouble);
+    return tl::unexpected(rtrs::Failure{EIO, removal.trouble});
+  }
+  return removed(removal, former);
+}
+
+/// Claims find no record, so none must be written into the file that was one.
+tl::expected<void, rtrs::Failure> Seat::removed(const Removal& removal, const wire::Uuid& former) {
+  if (removal.gone) {
     const std::lock_guard lock{mutex_};
     forget();
+    former_ = former;
   }
-  if (!removed.trouble.empty()) return tl::unexpected(rtrs::Failure{EIO, removed.trouble});
+  if (!removal.trouble.empty()) return tl::unexpected(rtrs::Failure{EIO, removal.trouble});
   return {};
 }
 

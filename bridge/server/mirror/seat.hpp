@@ -56,7 +56,8 @@ class Seat final : public StorageAnnex, public std::enable_shared_from_this<Seat
   std::uint64_t told_size(std::uint64_t size) const override;
   void attach(Device& device, const Services& services, rtrs::Reactor* reactor) override;
 
-  /// Takes the record away, so that the storage is no member any more. `sure`: also if its own
+  /// Takes the record away, so that the storage is no member any more, or what is left of one whose
+  /// mirror was dissolved. `sure`: also if its own
   /// record has it in step, or could not be read. Waits for the state directory.
   ///
   /// Errors: ENOENT (no record), EBUSY (a client has it, or claims it), EPERM (not sure), EIO.
@@ -81,8 +82,8 @@ class Seat final : public StorageAnnex, public std::enable_shared_from_this<Seat
   /// Calls `then`, at once or on the reactor, when all earlier claims have ended with end_claim().
   void begin_claim(const Services& services, rtrs::Reactor* reactor, std::function<void()> then);
   void end_claim();
-  /// The reason that forbids this claim: EEXIST, EIO, or ERANGE for a term so far ahead that it
-  /// would shut all others out. Error 0: it may be granted.
+  /// The reason that forbids this claim: EIDRM (its mirror was dissolved), EEXIST, EIO, or ERANGE
+  /// for a term so far ahead that it would shut all others out. Error 0: it may be granted.
   rtrs::Failure misfit(const wire::MirrorClaim& claim) const;
   bool refuses(const wire::MirrorClaim& claim, std::uint64_t session) const;
   bool is_served_to(const wire::MirrorClaim& claim, std::uint64_t session) const;
@@ -109,10 +110,11 @@ class Seat final : public StorageAnnex, public std::enable_shared_from_this<Seat
   int write(std::uint64_t session, std::uint32_t first, std::uint32_t last);
   /// See Member.
   int may_dissolve(std::uint64_t session, std::uint64_t term) const;
-  /// Takes the record away. A claim has its turn, nobody is served, and no change is left to be
-  /// kept. Waits for the state directory. Errors: EIO, with the reason; then the record may be
-  /// there still.
-  tl::expected<void, rtrs::Failure> remove_record();
+  /// Takes the record away, as its mirror is over. Claims of that group are refused from then on. A
+  /// claim has its turn, nobody is served, and no change is left to be kept. Waits for the state
+  /// directory. Errors: EIO, with the reason; then the record may be there still, and no other
+  /// client is let in.
+  tl::expected<void, rtrs::Failure> dissolve();
   /// The record with the regions of a write() is durable.
   void warm_up(std::uint32_t first, std::uint32_t last);
   /// The answer to REGIONS, as much as fits. Empty: there is no such map.
@@ -155,7 +157,9 @@ class Seat final : public StorageAnnex, public std::enable_shared_from_this<Seat
   void adopt(MemberState state, std::uint64_t sequence);
   MemberState state() const;
   void forget_unrecorded();
-  void forget();
+  /// `trouble`: why other clients are not let in; "": they are.
+  void forget(const std::string& trouble = "");
+  tl::expected<void, rtrs::Failure> removed(const Removal& removal, const wire::Uuid& former);
   Save prepare();
   void find_warm();
 
@@ -178,8 +182,9 @@ class Seat final : public StorageAnnex, public std::enable_shared_from_this<Seat
   MemberState about_;         ///< except for the record, which member_ has
   std::optional<Member> member_;
   std::uint64_t session_ = 0;  ///< of the last grant
-  std::string trouble_;        ///< of load(): why there is no member_, though there is a record
+  std::string trouble_;        ///< why there is no member_, though there is or may be a record
   bool damaged_ = false;       ///< likewise: the record was read, and makes no sense
+  wire::Uuid former_{};        ///< group that was dissolved into this storage; zeros: none
   std::unique_ptr<MemberFile> file_;  ///< used by one save at a time, without the lock
   std::uint64_t sequence_ = 0;        ///< of the newest head
   Changes changes_;                   ///< since the last save began

@@ -57,13 +57,22 @@ struct Store final : mirror::MemberStore {
     return std::make_unique<File>(*this);
   }
 
+  mirror::Removal dissolve(const wire::Uuid& storage) override {
+    const auto group = mirror::load_image(image)->state.group;
+    const mirror::Removal removal = remove(storage);
+    if (removal.gone) former = group;
+    return removal;
+  }
+  wire::Uuid former_group(const wire::Uuid&) override { return former; }
   mirror::Removal remove(const wire::Uuid&) override {
+    former = {};
     if (fails) return {.gone = false, .trouble = "no space"};
     image.clear();
     return {.gone = true, .trouble = lasts ? "" : "it may come back"};
   }
 
   std::vector<std::byte> image;
+  wire::Uuid former{};
   unsigned writes = 0;
   int unreadable = 0;  ///< errno
   bool fails = false;
@@ -280,12 +289,33 @@ TEST_CASE("seat: a mirror ends where its client is served and no other member is
   world.seat->fence();
   REQUIRE(world.keep() == 0);
   world.store->fails = true;
-  CHECK_FALSE(world.seat->remove_record());
+  CHECK_FALSE(world.seat->dissolve());
   CHECK(world.seat->taken());
   world.store->fails = false;
-  REQUIRE(world.seat->remove_record());
-  CHECK(world.store->image.empty());
-  CHECK_FALSE(world.seat->taken());
+  SUBCASE("its record may come back after a loss of power") {
+    world.store->lasts = false;
+    CHECK_FALSE(world.seat->dissolve());
+    CHECK(world.seat->taken());
+    CHECK(world.seat->status()->trouble == "it may come back");
+    CHECK(world.seat->misfit(claim_of(6, 1, 8)).error == EIO);
+    CHECK_FALSE(world.start()->taken());
+  }
+  SUBCASE("no client of the mirror comes back") {
+    REQUIRE(world.seat->dissolve());
+    CHECK(world.store->image.empty());
+    for (int life = 0; life < 2; ++life) {
+      CHECK_FALSE(world.seat->taken());
+      CHECK_FALSE(world.seat->status());
+      CHECK(world.seat->misfit(claim_of(6)).error == EIDRM);
+      CHECK(world.seat->misfit(claim_of(6, 1, 8)).error == 0);
+      world.seat = world.start();
+    }
+    SUBCASE("before an operator lets it") {
+      REQUIRE(world.seat->free(false));
+      CHECK(world.seat->misfit(claim_of(6)).error == 0);
+      CHECK(world.seat->free(true).error().error == ENOENT);
+    }
+  }
 }
 
 TEST_CASE("seat: only the newest session is served, and its orders are carried out") {

@@ -19,6 +19,7 @@ namespace {
 
 /// A group's file has less: 17 maps of 2^20 regions.
 constexpr off_t kMaxFile = 4 << 20;
+constexpr const char* kDissolved = ".dissolved";
 
 std::string words_of(int error) {
   const bool odd = error == ELOOP || error == ENXIO;
@@ -112,14 +113,26 @@ int rename_beside(int directory, const std::string& name, const std::string& to)
   return ::renameat(directory, name.c_str(), directory, to.c_str()) == 0 ? 0 : errno;
 }
 
+/// Each record that was taken away stays: the last one may have been the mistake. 0 or an errno.
+int set_aside(int directory, const std::string& from, const std::string& name) {
+  constexpr unsigned kMostFreed = 1000;
+  int error = EEXIST;
+  for (unsigned i = 0; error == EEXIST && i < kMostFreed; ++i)
+    error = rename_beside(directory, from, name + ".freed" + (i == 0 ? "" : std::to_string(i)));
+  return error;
+}
+
 }  // namespace
 
+/// A record that was taken away just before the server died may be there again after a loss of
+/// power. Until then plain clients would have been served.
 tl::expected<std::shared_ptr<MemberFiles>, std::string> MemberFiles::open(
     const std::string& directory) {
   std::error_code failure;
   std::filesystem::create_directories(directory, failure);
   rtrs::OwnedFd fd{failure ? -1 : ::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)};
   if (!failure && !fd) failure = {errno, std::generic_category()};
+  if (!failure && ::fsync(fd.get()) < 0) failure = {errno, std::generic_category()};
   if (failure) return tl::unexpected(directory + ": " + failure.message());
   return std::shared_ptr<MemberFiles>{new MemberFiles{std::move(fd), directory}};
 }
@@ -160,21 +173,41 @@ tl::expected<std::unique_ptr<mirror::MemberFile>, std::string> MemberFiles::crea
   if (::fsync(file.get()) < 0) return failed(errno);
   if (::renameat(directory_.get(), draft.c_str(), directory_.get(), name.c_str()) < 0)
     return failed(errno);
+  (void)set_aside(directory_.get(), name + kDissolved, name);
   if (::fsync(directory_.get()) < 0) return failed(errno);
   return std::make_unique<OpenMember>(std::move(file), path_ + '/' + name);
 }
 
-/// Each one that was taken away stays: the last one may have been the mistake.
-mirror::Removal MemberFiles::remove(const wire::Uuid& storage) {
-  constexpr unsigned kMostFreed = 1000;
+/// The group may still come to it by its former servers.
+mirror::Removal MemberFiles::dissolve(const wire::Uuid& storage) {
   const std::string name = uuid_text(storage);
   const int directory = directory_.get();
-  int error = EEXIST;
-  for (unsigned i = 0; error == EEXIST && i < kMostFreed; ++i)
-    error = rename_beside(directory, name, name + ".freed" + (i == 0 ? "" : std::to_string(i)));
+  const std::string to = name + kDissolved;
+  const int result = ::renameat(directory, name.c_str(), directory, to.c_str());
+  return taken_away(name, result == 0 ? 0 : errno);
+}
+
+wire::Uuid MemberFiles::former_group(const wire::Uuid& storage) {
+  const rtrs::OwnedFd file =
+      open_member(directory_.get(), uuid_text(storage) + kDissolved, O_RDONLY);
+  std::vector<std::byte> bytes;
+  if (!file || read_all(file.get(), bytes) != 0) return {};
+  const auto image = mirror::load_image(bytes);
+  return image ? image->state.group : wire::Uuid{};
+}
+
+mirror::Removal MemberFiles::remove(const wire::Uuid& storage) {
+  const std::string name = uuid_text(storage);
+  const int former = set_aside(directory_.get(), name + kDissolved, name);
+  const int error = set_aside(directory_.get(), name, name);
+  return taken_away(name, error == ENOENT ? former : error);
+}
+
+/// `error`: of the attempt.
+mirror::Removal MemberFiles::taken_away(const std::string& name, int error) const {
   const std::string path = path_ + '/' + name + ": ";
   if (error != 0) return {.gone = false, .trouble = path + std::strerror(error)};
-  if (::fsync(directory) == 0) return {.gone = true};
+  if (::fsync(directory_.get()) == 0) return {.gone = true};
   return {.gone = true,
           .trouble = path + "it was taken away, and may be there again after a loss of power: " +
                      std::strerror(errno)};

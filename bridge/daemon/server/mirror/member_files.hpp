@@ -26,10 +26,15 @@ class MemberFiles final : public mirror::MemberStore {
       const wire::Uuid& storage, const std::vector<std::byte>& image) override;
   /// It stays as NAME.freed, or with a number behind that.
   mirror::Removal remove(const wire::Uuid& storage) override;
+  /// It stays as NAME.dissolved.
+  mirror::Removal dissolve(const wire::Uuid& storage) override;
+  wire::Uuid former_group(const wire::Uuid& storage) override;
 
  private:
   MemberFiles(rtrs::OwnedFd directory, std::string path)
       : directory_{std::move(directory)}, path_{std::move(path)} {}
+
+  mirror::Removal taken_away(const std::string& name, int error) const;
 
   rtrs::OwnedFd directory_;
   const std::string path_;

@@ -54,6 +54,24 @@ TEST_CASE("member files: a record that is taken away replaces no older one") {
   CHECK_FALSE(state.files->remove(kStorage).gone);
 }
 
+TEST_CASE("member files: the group of a record outlives it where its mirror was dissolved") {
+  constexpr wire::Uuid kGroup{7};
+  const State state;
+  mirror::MemberState member;
+  member.group = kGroup;
+  member.shape = {0, 2, 20, 8 << 20};
+  member.record = mirror::MemberRecord::first(0, 2, 8);
+  const auto image = mirror::whole_image(member, 1);
+  REQUIRE(state.files->create(kStorage, image));
+  CHECK(state.files->former_group(kStorage) == wire::Uuid{});
+  REQUIRE(state.files->dissolve(kStorage).gone);
+  CHECK_FALSE(state.files->load(kStorage)->has_value());
+  CHECK(state.files->former_group(kStorage) == kGroup);
+  SUBCASE("until it is taken away") { CHECK(state.files->remove(kStorage).gone); }
+  SUBCASE("until there is another record") { REQUIRE(state.files->create(kStorage, image)); }
+  CHECK(state.files->former_group(kStorage) == wire::Uuid{});
+}
+
 TEST_CASE("member files: a record that is damaged is told from one that cannot be read") {
   const State state;
   CHECK_FALSE(state.files->load(kStorage)->has_value());
