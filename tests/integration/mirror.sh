@@ -565,12 +565,24 @@ dissolved() {
   [[ $(jq -r .uri said) == $(plain_uri a) ]] || fail "$(cat said)"
   if nbdsh <<<'h.pread(512, 0)' 2>/dev/null; then fail "the mirror is used still"; fi
   [[ $(mirror_says .trouble) == *"its disk is now $(plain_uri a)"* ]] || fail "$(mirror_says .)"
+  mirror_order dissolve "$a" # again
+  [[ $(jq -r .uri said) == $(plain_uri a) ]] || fail "$(cat said)"
+  [[ $(mirror_says .losses) == 0 ]] || fail "$(mirror_says .)"
   is_plain a
   [[ $(members_at a) == 0 && $(members_at b) == 1 ]] || fail "$(members_at a) and $(members_at b) records"
   stop nbdkit 10
   refused_client "$(plain_uri b)" "it is a member of a mirror"
-  refused_client "$mirror" "waits for $a|its disk is new in this mirror"
+  refused_client "$mirror" "its disk is now .*:${member_port[a]}/disk0"
   is_plain a
+  stop a 10
+  start_member a
+  refused_client "$mirror" "its disk is now .*:${member_port[a]}/disk0"
+  nbdkit_name=plain attach_to "$(plain_uri a)"
+  nbdsh <<<'h.pwrite(b"x" * 65536, 1 << 20)'
+  refused_client "$mirror"
+  ! grep -q 'mirror force' said || fail "$(cat said)"
+  nbdsh <<<'h.pwrite(b"x" * 65536, 1 << 20, nbd.CMD_FLAG_FUA)'
+  stop plain 10
   "${ctl_command[@]}" "$PWD/control-b" member free disk0 --force
   nbdkit_name=former attach_to "$(plain_uri b)"
   nbdsh <<<'assert h.pread(65536, 1 << 20) == b"x" * 65536'
@@ -594,7 +606,7 @@ dissolved_half() {
     start_member a
     if (($(members_at a) == 0)); then
       echo "it was dissolved"
-      refused_client "$mirror" "its disk is new in this mirror"
+      refused_client "$mirror" "its disk is now .*:${member_port[a]}/disk0"
       is_plain a
     else
       echo "it is a mirror"
@@ -609,6 +621,98 @@ dissolved_half() {
   done
 }
 it_plugin "a mirror whose server dies while it is dissolved is a mirror or a disk, and never both" dissolved_half
+
+# b hangs with a write, so that the mirror waits, and so do requests that come meanwhile.
+dissolve_begins_while_b_hangs() {
+  member_fault[b]="delay:hold-file=$PWD/hold,hold=300s:"
+  start_members a b
+  face_of_mirror "control=$PWD/control"
+  nbdsh <<<'h.pwrite(b"x" * 65536, 1 << 20, nbd.CMD_FLAG_FUA)'
+  eventually 120 all_in_step
+  touch hold
+  spawn write nbdsh <<<'h.pwrite(b"x" * 65536, 1 << 20)'
+  eventually 10 test ! -e hold
+}
+is_disk_or_member() {
+  if (($(members_at "$1") == 0)); then is_plain "$1"; else refused_client "$(plain_uri "$1")" "it is a member of a mirror"; fi
+}
+dissolve_waits() {
+  dissolve_begins_while_b_hangs
+  status_of 1 "${ctl_command[@]}" "$PWD/control" mirror dissolve "127.0.0.1:${member_port[a]}"
+  says said "requests are under way"
+  [[ $(mirror_says .state) == "being dissolved: only 127.0.0.1:${member_port[a]} goes on"* ]] || fail "$(mirror_says .)"
+  spawn read nbdsh <<<'h.pread(512, 0)'
+  mirror_order discard "127.0.0.1:${member_port[b]}"
+  wait_end write 10 || fail "the write still waits"
+  ((status == 0)) || fail "the write failed"
+  wait_end read 10 || fail "the read still waits"
+  ((status != 0)) || fail "the mirror is used still"
+  [[ $(mirror_says .trouble) == *"its disk is now $(plain_uri a)"* ]] || fail "$(mirror_says .)"
+  is_plain a
+  kill_hard b
+}
+it "a mirror that waits to be dissolved says so, and goes on when a server that hangs is discarded" dissolve_waits
+
+dissolve_ends() {
+  dissolve_begins_while_b_hangs
+  status_of 1 "${ctl_command[@]}" "$PWD/control" mirror dissolve "127.0.0.1:${member_port[a]}"
+  spawn read nbdsh <<<'h.pread(512, 0)'
+  sleep 0.5
+  stop nbdkit 10
+  wait_end read 10 || fail "the read still waits"
+  wait_end write 10 || fail "the write still waits"
+  kill_hard b
+  is_disk_or_member a
+}
+it "the client ends with SIGTERM while its mirror waits to be dissolved" dissolve_ends
+
+# The flush of the mirror itself waits for b.
+dissolve_ends_begun() {
+  start_members a b
+  face_of_mirror "control=$PWD/control"
+  nbdsh <<<'h.pwrite(b"x" * 65536, 1 << 20, nbd.CMD_FLAG_FUA)'
+  eventually 120 all_in_step
+  freeze b
+  spawn order "${ctl_command[@]}" "$PWD/control" mirror dissolve "127.0.0.1:${member_port[a]}"
+  sleep 0.3
+  spawn read nbdsh <<<'h.pread(512, 0)'
+  sleep 0.3
+  stop nbdkit 10
+  thaw b
+  wait_end order 10 || fail "the order still waits"
+  wait_end read 10 || fail "the read still waits"
+  is_disk_or_member a
+}
+it "the client ends with SIGTERM while its mirror is being dissolved" dissolve_ends_begun
+
+# Its answer to the operator may be missing, and the next client knows what became of it.
+dissolve_cut_off() {
+  local i
+  start_members a b
+  for ((i = 1; i <= kills; i++)); do
+    face_of_mirror "control=$PWD/control"
+    nbdsh <<<'h.pwrite(b"x" * 65536, 1 << 20, nbd.CMD_FLAG_FUA)'
+    eventually 120 all_in_step
+    spawn order "${ctl_command[@]}" "$PWD/control" mirror dissolve "127.0.0.1:${member_port[a]}"
+    sleep "0.0$((RANDOM % 40 + 10))"
+    stop nbdkit 10
+    wait_end order 10 || fail "the order still waits"
+    if (($(members_at a) == 0)); then
+      echo "it was dissolved"
+      refused_client "$mirror" "its disk is now .*:${member_port[a]}/disk0"
+      is_plain a
+    else
+      echo "it is a mirror"
+      refused_client "$(plain_uri a)" "it is a member of a mirror"
+    fi
+    stop a 10
+    stop b 10
+    rm -r a.img b.img state-a state-b
+    start_member a
+    start_member b
+  done
+}
+it "a client that gets SIGTERM while it dissolves its mirror leaves a mirror or a disk" dissolve_cut_off
 
 # As the storage of any disk may. The mirror keeps its size, over restarts of servers and of the client.
 copies_grow() {

@@ -70,6 +70,11 @@ void CallTable::release(Group* live) {
   }
 }
 
+void CallTable::refuse_held(int error) {
+  for (const Call* call : all())
+    if (call->held) end(call->number, error);
+}
+
 std::vector<Call*> CallTable::all() const {
   std::vector<Call*> all;
   for (const auto& [number, call] : calls_) all.push_back(call);

@@ -124,6 +124,8 @@ class CallTable {
   void hold(Call& call);
   /// Those that are held go to the group, if it takes requests now.
   void release(Group* live);
+  /// Those that are held end at once.
+  void refuse_held(int error);
   /// All others go to a group that has just become live.
   void submit_all(Group& group);
   /// Begins the next pieces of requests whose last ones have ended. Not inside calls of the group.

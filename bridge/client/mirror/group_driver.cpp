@@ -61,8 +61,11 @@ void GroupDriver::loop() {
 }
 
 void GroupDriver::stop() {
-  end_dissolve({EINTR, "the program ends"});
-  calls_.cancel_all(EIO, live_group());
+  if (leaving_ && !leaving_->begun) {
+    calls_.refuse_held(EIO);
+    end_dissolve({EINTR, "the program ends"});
+  }
+  calls_.cancel_all(EIO, leaving_ ? nullptr : live_group());
   stop_by_ = Clock::now() + kPartWithin;
   steward_.call_up();
 }
@@ -124,6 +127,11 @@ DeviceGeometry GroupDriver::geometry() const {
 std::string GroupDriver::dead() const {
   const std::lock_guard lock{mutex_};
   return dead_;
+}
+
+bool GroupDriver::dissolved() const {
+  const std::lock_guard lock{mutex_};
+  return !dissolved_into_.empty();
 }
 
 MirrorStatus GroupDriver::status() {
@@ -265,7 +273,7 @@ void GroupDriver::tick() {
 }
 
 bool GroupDriver::may_stop(Clock::time_point now) const {
-  return now >= *stop_by_ || live_group() == nullptr || group_->cold();
+  return now >= *stop_by_ || live_group() == nullptr || (group_->cold() && !leaving_);
 }
 
 /// Lanes give the sessions back in turns of theirs.
@@ -274,6 +282,10 @@ void GroupDriver::part(Lock& lock) {
   for (unsigned i = 0; i < members_.size(); ++i) last.push_back(end_session(i));
   group_.reset();
   calls_.cancel_all(EIO, nullptr);
+  take_outcome();
+  end_dissolve({EINTR,
+                "the program ends, and the server may have become a disk of its own: see "
+                "`rnbd-ctl SERVER member list` there"});
   prepare(steward_);
   lock.unlock();
   for (unsigned i = 0; i < members_.size(); ++i) members_[i].link->leave(std::move(last[i]));
@@ -284,6 +296,7 @@ MirrorStatus GroupDriver::report() {
   status.live = live_group() != nullptr;
   status.trouble = dead_;
   status.size = shape_.size;
+  if (leaving_) status.dissolves_into = links_.server(leaving_->member);
   status.region_bytes = std::uint64_t{1} << shape_.region_shift;
   if (group_ != nullptr) {
     status.term = group_->term();

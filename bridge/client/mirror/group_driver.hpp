@@ -111,6 +111,8 @@ class GroupDriver final : private GroupHost {
   DeviceGeometry geometry() const;
   /// The reason why the mirror can never be attached again; "" = it can.
   std::string dead() const;
+  /// True if that is because an operator has dissolved it.
+  bool dissolved() const;
   /// Without what the links know. Its trouble is dead().
   MirrorStatus status();
   void add(TaskSender& sender);
@@ -174,7 +176,9 @@ class GroupDriver final : private GroupHost {
     return copies_.same(operation, members, source);
   }
   void differs(const Difference& found) override;
-  void dissolved(int error) override { leaving_->outcome = error; }
+  void dissolved(int error) override {
+    if (leaving_) leaving_->outcome = error;
+  }
   bool may_copy(unsigned under_way) override {
     return copies_.may_begin(under_way, !calls_.empty(), Clock::now());
   }
@@ -200,6 +204,7 @@ class GroupDriver final : private GroupHost {
   void claimed(unsigned member, const Claimed& answer);
   void judge(unsigned member, Answer& answer);
   void shut_out(unsigned member);
+  void found_dissolved(unsigned member);
   void tell_of_disk(unsigned member);
   void lose_holders(std::uint64_t operation);
 

@@ -130,6 +130,7 @@ void GroupDriver::finished(MemberLane& lane, TaskPtr task) {
     if (task->message && !task->message->complaint().empty())
       member.link->set_trouble(task->message->complaint());
     if (task->order == Order::claim) judge(task->member, answer);
+    if (task->order == Order::claim && answer.error == EIDRM) found_dissolved(task->member);
     if (task->order == Order::claim && answer.error == 0) claimed(task->member, answer.claimed);
     if (answer.error == 0) member.shown = std::max(member.shown, task->began);
     if (answer.error != 0 && answer.error != ESTALE && !slowly && !unknown)
@@ -173,6 +174,14 @@ void GroupDriver::shut_out(unsigned number) {
     if (has(knowing, i)) others += (others.empty() ? "" : " and ") + links_.server(i);
   members_[number].link->set_trouble(words_of_shut_out(own, term, others, size(knowing) > 1));
   if (!group_->live() && size(knowing) < 2) news_ = News::doubted;
+}
+
+/// The others wait for what that disk has had since. If they go on nevertheless, an operator has
+/// forced them to.
+void GroupDriver::found_dissolved(unsigned number) {
+  if (group_->live()) return;
+  dissolved_into_ = links_.uri_of(number);
+  superseded_ = true;
 }
 
 void GroupDriver::claimed(unsigned number, const Claimed& answer) {

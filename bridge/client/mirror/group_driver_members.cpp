@@ -138,7 +138,8 @@ void GroupDriver::drop(unsigned number) {
   Member& member = members_[number];
   if (!member.session.is_open()) return;
   copies_.forget(number);
-  if (group_ != nullptr && has(group_->in_step(), number))
+  const bool sent_away = leaving_ && leaving_->begun && number != leaving_->member;
+  if (group_ != nullptr && has(group_->in_step(), number) && !sent_away)
     report_.lost(number, member.link->server(), member.link->trouble(), member.failure);
   auto open = end_session(number);
   if (member.discarded) return member.link->let_go(std::move(open));

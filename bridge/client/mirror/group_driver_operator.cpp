@@ -140,6 +140,7 @@ void GroupDriver::report_verify() {
 
 void GroupDriver::dissolve(const std::string& server, std::function<void(Dissolved)> then) {
   const auto member = links_.named(server);
+  if (member && links_.uri_of(*member) == dissolved_into_) return then(dissolved_into_);
   const auto wrong = [&]() -> std::optional<Failure> {
     if (!member) return member.error();
     if (leaving_) return Failure{EALREADY, "the mirror is being dissolved already"};
@@ -173,10 +174,14 @@ void GroupDriver::end_dissolve(const Failure& failure) {
 
 void GroupDriver::take_outcome() {
   if (!leaving_ || !leaving_->outcome) return;
+  if (*leaving_->outcome == ECANCELED)
+    return end_dissolve(
+        {EIO, "the mirror goes on: that server was lost; see its log, and repeat it"});
   if (*leaving_->outcome != 0)
     return end_dissolve({EIO,
-                         "the mirror goes on, perhaps with this server alone, which is lost or "
-                         "has refused to take its record away; see its log, and repeat it"});
+                         "that server was told to take its record away, and its answer is missing "
+                         "or an error: it has a disk of its own, or is the only member; see its "
+                         "log and `mirror status`, and repeat it"});
   const Leaving ended = *std::exchange(leaving_, {});
   dissolved_into_ = links_.uri_of(ended.member);
   superseded_ = true;

@@ -35,6 +35,10 @@ std::string why_refused(int error) {
              "block device as its storage, and a client that is as new as itself";
     case EROFS:
       return "its export is read-only, which no member of a mirror can be; export it for writing";
+    case EIDRM:
+      return "its mirror was dissolved, and it has a disk of its own; if that is to be a member "
+             "again, "
+             "`rnbd-ctl SERVER member free` lets it";
     case EIO:
       return "its record as a member is damaged or cannot be written, as its log says";
     case EINVAL:

@@ -125,20 +125,18 @@ Mirror::Done Mirror::end_verify() {
 
 tl::expected<std::string, Failure> Mirror::dissolve(const std::string& server) {
   using Dissolved = GroupDriver::Dissolved;
-  constexpr std::chrono::seconds kPatience{20};
   begin();
   const auto outcome = std::make_shared<std::promise<Dissolved>>();
   auto answer = outcome->get_future();
   driver_.locked([&] {
-    driver_.dissolve(server, [this, outcome](Dissolved dissolved) {
-      dissolved_ = dissolved.has_value();
-      outcome->set_value(std::move(dissolved));
-    });
+    driver_.dissolve(server,
+                     [outcome](Dissolved dissolved) { outcome->set_value(std::move(dissolved)); });
   });
-  if (answer.wait_for(kPatience) == std::future_status::ready) return answer.get();
-  return tl::unexpected(
-      Failure{ETIMEDOUT,
-              "requests are under way, or servers do not answer; it goes on: see `mirror status`"});
+  if (answer.wait_for(kOrderPatience) == std::future_status::ready) return answer.get();
+  return tl::unexpected(Failure{
+      ETIMEDOUT,
+      "requests are under way, or servers do not answer; it goes on: see `mirror status`, and "
+      "discard a server that hangs"});
 }
 
 }  // namespace rnbd::mirror

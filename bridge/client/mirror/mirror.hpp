@@ -2,7 +2,6 @@
 // A mirror, as its users and operators see it.
 #pragma once
 
-#include <atomic>
 #include <chrono>
 #include <functional>
 #include <memory>
@@ -88,11 +87,10 @@ class Mirror final : public LaneSource, public std::enable_shared_from_this<Mirr
   /// more.
   ///
   /// Errors: ENOENT, EALREADY, EBUSY (not attached, or that one is not in step), EIO (the mirror
-  /// goes
-  ///         on), ETIMEDOUT (it goes on with that after 20 s).
+  ///         goes on, or nobody knows), ETIMEDOUT (it is under way still after 5 s).
   tl::expected<std::string, Failure> dissolve(const std::string& server);
   /// True if that was done.
-  bool dissolved() const { return dissolved_; }
+  bool dissolved() const { return driver_.dissolved(); }
   /// True if another client has taken the mirror over: all requests fail from now on.
   bool dead() const { return !driver_.dead().empty(); }
   /// Ends the mirror. First tries for 2 s to make the members equal, so that the next client need
@@ -107,7 +105,6 @@ class Mirror final : public LaneSource, public std::enable_shared_from_this<Mirr
   const ClientConfig config_;
   ChangesUnderWay changes_;
   MemberLinks links_;
-  std::atomic<bool> dissolved_{false};
   GroupDriver driver_;
   std::mutex mutex_;
   bool running_ = false;  ///< guarded by mutex_

@@ -33,7 +33,10 @@ const char* name_of(Group::Standing standing) {
 namespace {
 
 /// Members are known from the moment on when somebody asks for the disk.
-const char* state_of(const MirrorStatus& status) {
+std::string state_of(const MirrorStatus& status) {
+  if (!status.dissolves_into.empty())
+    return "being dissolved: only " + status.dissolves_into +
+           " goes on, once all requests are answered and durable";
   if (status.live) return "attached";
   return status.members.empty() ? "idle: nobody has asked for the disk yet" : "not attached";
 }

@@ -37,6 +37,7 @@ struct MirrorStatus {
   bool live = false;
   bool lacks_history = false;  ///< an operator has forced what no server that is there knows
   std::string trouble;         ///< the reason why it is not
+  std::string dissolves_into;  ///< the server that stays; "": the mirror is not being dissolved
   std::string uri;             ///< of the mirror, with its present servers and its group
   std::uint64_t term = 0;
   std::uint64_t size = 0;  ///< bytes of the disk, once it is known

@@ -211,6 +211,26 @@ TEST_CASE("call table: without a live group all calls end at once") {
   CHECK(calls.table.empty());
 }
 
+TEST_CASE("call table: calls that are held end at once, also while the group is live") {
+  Calls calls;
+  const auto hold = [&]() -> const User& {
+    calls.table.hold(calls.make(IoOperation::write));
+    return calls.users.back();
+  };
+  const User& under_way = calls.add(IoOperation::flush);
+  const User& left = hold();
+  const User& refused = hold();
+  CHECK_FALSE(calls.table.all_held());
+  calls.table.cancel(calls.call(2), &calls.group);
+  CHECK(left.error == EINTR);
+  calls.table.refuse_held(EIO);
+  CHECK(refused.error == EIO);
+  CHECK(under_way.answers == 0);
+  calls.table.end(1, 0);
+  CHECK(calls.table.all_held());
+  CHECK(calls.table.empty());
+}
+
 TEST_CASE("call table: the call of a cancelled job ends, and none when the job has ended") {
   Calls calls;
   rtrs::LaneLoop::Job job;
