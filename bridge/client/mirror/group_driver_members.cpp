@@ -55,8 +55,8 @@ Group* GroupDriver::live_group() const {
 
 void GroupDriver::opened(unsigned number, std::shared_ptr<OpenMember> open) {
   Member& member = members_[number];
-  if (stop_by_ || superseded_) return;
-  if (member.discarded) return member.link->let_go(std::move(open));
+  const bool wanted = !stop_by_ && !superseded_ && !member.discarded;
+  if (!wanted) return member.link->let_go(std::move(open));
   if (open->config != member.link->config()) return member.link->renew(std::move(open));
   if (group_ == nullptr) begin_group(*open);
   if (const std::string wrong = complaint_about(open->geometry(), geometry_); !wrong.empty()) {
