@@ -270,6 +270,7 @@ void GroupDriver::begin_without_doubt() {
 void GroupDriver::end_for_good() {
   for (unsigned i = 0; i < members_.size(); ++i) members_[i].link->let_go(end_session(i));
   group_.reset();
+  news_ = News::none;  // of that group: nobody else would handle it
   calls_.cancel_all(EIO, nullptr);
   end_dissolve({ESTALE, "another client has taken the mirror over"});
   if (!dead_.empty()) return;
