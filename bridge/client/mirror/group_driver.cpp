@@ -78,7 +78,7 @@ void GroupDriver::accept(Call& call) {
 }
 
 int GroupDriver::run(const Transfer& transfer, std::vector<wire::Extent>* extents,
-                     const rtrs::Interrupt& interrupt) {
+                     const rtrs::Interrupt& interrupt) noexcept {
   constexpr std::chrono::milliseconds kAsk{250};
   WaitingUser user;
   Lock lock{mutex_};
@@ -182,7 +182,7 @@ void GroupDriver::add(TaskSender& sender) {
   senders_.push_back(&sender);
 }
 
-void GroupDriver::remove(TaskSender& sender) {
+void GroupDriver::remove(TaskSender& sender) noexcept {
   sender.collect();
   const std::lock_guard lock{mutex_};
   begin_turn(sender);

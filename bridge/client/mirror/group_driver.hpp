@@ -67,6 +67,9 @@ class OwnTerms {
 /// that wait.
 ///
 /// Threads: as said below.
+///
+/// An exception in a turn or a request ends the program, as when memory runs out. Half a turn would
+/// leave users without an answer, and a request whose user is gone.
 class GroupDriver final : private GroupHost {
  public:
   using Done = tl::expected<void, Failure>;
@@ -83,7 +86,7 @@ class GroupDriver final : private GroupHost {
   // Any thread.
   /// A turn of the thread that has this sender. `begin` and `end` run with the mutex.
   template <class Begin, class End>
-  void turn(TaskSender& sender, const Begin& begin, const End& end) {
+  void turn(TaskSender& sender, const Begin& begin, const End& end) noexcept {
     const std::lock_guard lock{mutex_};
     begin_turn(sender);
     begin();
@@ -94,7 +97,7 @@ class GroupDriver final : private GroupHost {
   }
   /// Runs a function with the mutex.
   template <class Function>
-  auto locked(const Function& function) {
+  auto locked(const Function& function) noexcept {
     const std::lock_guard lock{mutex_};
     turn_ = Clock::now();
     const Finish finish{*this};
@@ -103,7 +106,7 @@ class GroupDriver final : private GroupHost {
   /// Performs a request, or a question for `extents`, and waits for its end. The memory is not used
   /// any more when it returns.
   int run(const Transfer& transfer, std::vector<wire::Extent>* extents,
-          const rtrs::Interrupt& interrupt);
+          const rtrs::Interrupt& interrupt) noexcept;
   enum class Wait : std::uint8_t { live, dead, late, interrupted };
   /// Waits until the mirror is attached, or dead.
   Wait wait(std::chrono::steady_clock::time_point until, const rtrs::Interrupt& interrupt);
@@ -117,7 +120,7 @@ class GroupDriver final : private GroupHost {
   MirrorStatus status();
   void add(TaskSender& sender);
   /// Commands that it still carries go to the steward.
-  void remove(TaskSender& sender);
+  void remove(TaskSender& sender) noexcept;
   std::size_t members() const { return members_.size(); }
 
   // With the mutex.
