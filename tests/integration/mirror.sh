@@ -1617,4 +1617,42 @@ PYTHON
 }
 it "users may leave while a server takes its time for their requests" users_leave
 
+zeroed_by() {
+  "${ctl_command[@]}" "$PWD/control-$1" metrics |
+    awk '/^rnbd_export_bytes_total.*op="write_zeroes"/ { all += $NF } END { print all + 0 }'
+}
+# The only client of a thread leaves, so that the thread's lanes end, too. The server goes on with
+# what it was sent, and others wait for nothing of it.
+last_user_leaves() {
+  local before
+  member_fault[b]=delay:zero=3s:
+  start_members a b
+  face_of_mirror "control=$PWD/control"
+  nbdsh <<<'h.pwrite(b"first" * 1024, 10 << 20)'
+  eventually 120 all_in_step
+  before=$(zeroed_by b)
+  spawn leaver /usr/bin/python3 -c '
+import sys, nbd
+h = nbd.NBD()
+h.connect_uri(sys.argv[1])
+h.aio_zero(2 << 20, 2 << 20)
+while h.aio_in_flight() > 0:
+    h.poll(100)' "$uri"
+  sleep 0.5
+  kill_hard leaver
+  sleep 0.5
+  nbdsh <<'PYTHON'
+import time
+begin = time.monotonic()
+h.pwrite(b"stay" * 1024, 10 << 20)
+took = time.monotonic() - begin
+print("a write beside that took", took, "s")
+assert took < 1
+PYTHON
+  sleep 6
+  (($(zeroed_by b) == before + (2 << 20))) || fail "b has zeroed $(($(zeroed_by b) - before)) bytes"
+  copies_are_same a b
+}
+it "the last user of a thread may leave, and what it began is done once" last_user_leaves
+
 finish

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <iterator>
+#include <span>
 #include <utility>
 
 #include "bridge/client/mirror/mirror_config.hpp"
@@ -43,16 +45,23 @@ void GroupDriver::loop() {
     wait(lock);
     if (Clock::now() >= next_tick_) look_at_sessions(lock);
     do {
-      begin_turn(steward_);
-      serve(steward_);
+      inherit();
+      for_own([this](TaskSender& sender) {
+        begin_turn(sender);
+        serve(sender);
+      });
       settle();
       if (copies_.resume(turn_) && live_group() != nullptr) group_->work();
       if (turn_ >= next_tick_) tick();
-      prepare(steward_);
-      steward_.end_turn();
+      for_own([this](TaskSender& sender) { prepare(sender); });
+      bury();
+      for_own([](TaskSender& sender) { sender.end_turn(); });
       lock.unlock();
-      steward_.send();
-      const bool more = steward_.collect();
+      bool more = false;
+      for_own([&more](TaskSender& sender) {
+        sender.send();
+        more = sender.collect() || more;
+      });
       lock.lock();
       if (!more && news_ == News::none) break;
     } while (true);
@@ -159,10 +168,12 @@ void GroupDriver::serve(TaskSender& sender) {
 /// Commands of ended sessions are cancelled before others are sent.
 void GroupDriver::prepare(TaskSender& sender) {
   finish();
-  for (unsigned i = 0; i < members_.size(); ++i) {
-    sender[i].part(members_[i].session, gone_);
-    sender[i].prepare(members_[i].session);
-  }
+  part_with_ended(sender);
+  for (unsigned i = 0; i < members_.size(); ++i) sender[i].prepare(members_[i].session);
+}
+
+void GroupDriver::part_with_ended(TaskSender& sender) {
+  for (unsigned i = 0; i < members_.size(); ++i) sender[i].part(members_[i].session, gone_);
   for (TaskPtr& task : gone_) {
     calls_.collected(*task);
     tasks_.give_back(std::move(task));
@@ -182,18 +193,35 @@ void GroupDriver::add(TaskSender& sender) {
   senders_.push_back(&sender);
 }
 
-void GroupDriver::remove(TaskSender& sender) noexcept {
-  sender.collect();
+/// After the steward's end all sessions have ended, so nothing is left for it.
+void GroupDriver::remove(std::unique_ptr<TaskSender> sender) noexcept {
+  sender->collect();
   const std::lock_guard lock{mutex_};
-  begin_turn(sender);
-  serve(sender);
-  prepare(sender);
+  begin_turn(*sender);
+  serve(*sender);
+  finish();
+  part_with_ended(*sender);
   for (unsigned i = 0; i < members_.size(); ++i) {
-    sender[i].leave(gone_);
+    (*sender)[i].give_up_unsent(gone_);
     for (TaskPtr& task : std::exchange(gone_, {})) steward_[i].add(std::move(task));
   }
-  std::erase(senders_, &sender);
+  sender->end_turn();
+  left_.push_back(std::move(sender));
   steward_.call_up();
+}
+
+/// Nobody adds commands to them any more, as their users have left.
+void GroupDriver::inherit() {
+  std::ranges::move(std::exchange(left_, {}), std::back_inserter(inherited_));
+}
+
+void GroupDriver::bury() {
+  std::erase_if(inherited_, [this](const std::unique_ptr<TaskSender>& sender) {
+    for (unsigned i = 0; i < members_.size(); ++i) (*sender)[i].let_go_if_idle();
+    if (sender->is_used()) return false;
+    std::erase(senders_, sender.get());
+    return true;
+  });
 }
 
 // ---- The loop -----------------------------------------------------------------------------------
@@ -204,10 +232,16 @@ void GroupDriver::wait(Lock& lock) {
   const auto timeout = std::clamp(left, std::chrono::milliseconds{0}, kTick);
   lock.unlock();
   polled_.clear();
-  steward_.watch(polled_);
-  ::poll(polled_.data(), polled_.size(),
-         steward_.has_more() ? 0 : static_cast<int>(timeout.count()));
-  steward_.progress(polled_);
+  places_.clear();
+  bool more = false;
+  for_own([&](TaskSender& sender) {
+    places_.push_back(polled_.size());
+    sender.watch(polled_);
+    more = more || sender.has_more();
+  });
+  ::poll(polled_.data(), polled_.size(), more ? 0 : static_cast<int>(timeout.count()));
+  auto place = places_.begin();
+  for_own([&](TaskSender& sender) { sender.progress(std::span{polled_}.subspan(*place++)); });
   lock.lock();
 }
 
@@ -286,7 +320,9 @@ void GroupDriver::part(Lock& lock) {
   end_dissolve({EINTR,
                 "the program ends, and the server may have become a disk of its own: see "
                 "`rnbd-ctl SERVER member list` there"});
-  prepare(steward_);
+  inherit();
+  for_own([this](TaskSender& sender) { prepare(sender); });
+  bury();
   lock.unlock();
   for (unsigned i = 0; i < members_.size(); ++i) members_[i].link->leave(std::move(last[i]));
 }

@@ -119,8 +119,9 @@ class GroupDriver final : private GroupHost {
   /// Without what the links know. Its trouble is dead().
   MirrorStatus status();
   void add(TaskSender& sender);
-  /// Commands that it still carries go to the steward.
-  void remove(TaskSender& sender) noexcept;
+  /// The steward goes on with it, until the members have answered all that was sent. A change that
+  /// was cancelled and sent anew would be done twice, and others would wait for both.
+  void remove(std::unique_ptr<TaskSender> sender) noexcept;
   std::size_t members() const { return members_.size(); }
 
   // With the mutex.
@@ -198,11 +199,12 @@ class GroupDriver final : private GroupHost {
   };
   void begin_turn(TaskSender& sender);
   void serve(TaskSender& sender);
+  void part_with_ended(TaskSender& sender);
   void prepare(TaskSender& sender);
   void finish();
 
   // Commands on their way.
-  TaskSender& carrier_of(const Call* call, const OpenMember& open);
+  TaskSender& carrier_of(const Call* call, unsigned member);
   void finished(MemberLane& lane, TaskPtr task);
   void claimed(unsigned member, const Claimed& answer);
   void judge(unsigned member, Answer& answer);
@@ -224,7 +226,15 @@ class GroupDriver final : private GroupHost {
 
   // The loop.
   using Lock = std::unique_lock<std::mutex>;
+  /// Calls a function for each sender that the steward has.
+  template <class Function>
+  void for_own(const Function& function) {
+    function(steward_);
+    for (const auto& sender : inherited_) function(*sender);
+  }
   void wait(Lock& lock);
+  void inherit();
+  void bury();
   void look_at_sessions(Lock& lock);
   void tick();
   void settle();
@@ -279,13 +289,16 @@ class GroupDriver final : private GroupHost {
   mutable std::mutex mutex_;
   std::condition_variable changed_;  ///< it has become live, or dead
   TaskSender steward_;
-  std::vector<TaskSender*> senders_;  ///< the steward's, and those of lanes
+  std::vector<TaskSender*> senders_;               ///< the steward's, and those of lanes
+  std::vector<std::unique_ptr<TaskSender>> left_;  ///< lanes have ended, the steward has not looked
+  std::vector<std::unique_ptr<TaskSender>> inherited_;  ///< of these; the steward's own
   CallTable calls_;
   BackgroundCopies copies_;
   TaskPool tasks_;
   std::vector<Task*> ended_;                  ///< in this turn
   std::vector<TaskPtr> gone_;                 ///< likewise
   std::vector<pollfd> polled_;                ///< the steward's
+  std::vector<std::size_t> places_;           ///< in it, of each of its senders
   Clock::time_point turn_{};                  ///< when it began
   std::optional<Clock::time_point> stop_by_;  ///< after stop(): the latest end of loop()
   Clock::time_point not_live_since_{};

@@ -55,10 +55,16 @@ void GroupDriver::lose_holders(std::uint64_t operation) {
   }
 }
 
-/// The steward, if the session has no lane for the user's thread.
-TaskSender& GroupDriver::carrier_of(const Call* call, const OpenMember& open) {
-  const bool has_lane = call != nullptr && call->sender->lane() < open.session->lanes() - 1;
-  return has_lane ? *call->sender : steward_;
+/// The steward, if the session has no lane for the user's thread, or an earlier thread's commands
+/// are still on that one.
+TaskSender& GroupDriver::carrier_of(const Call* call, unsigned member) {
+  if (call == nullptr) return steward_;
+  TaskSender& own = *call->sender;
+  const bool exists = own.lane() < members_[member].session.open().session->lanes() - 1;
+  const bool is_taken = std::ranges::any_of(senders_, [&](TaskSender* sender) {
+    return sender != &own && sender->lane() == own.lane() && (*sender)[member].is_used();
+  });
+  return exists && !is_taken ? own : steward_;
 }
 
 void GroupDriver::send(const Command& command) {
@@ -98,7 +104,7 @@ void GroupDriver::send(const Command& command) {
                             pulls ? links_.uri_of(command.source) : std::string{});
     }
   }
-  TaskSender& carrier = carrier_of(task->call, open);
+  TaskSender& carrier = carrier_of(task->call, command.member);
   carrier[command.member].add(std::move(task));
   carrier.call_up();
 }

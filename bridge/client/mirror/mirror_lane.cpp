@@ -15,11 +15,13 @@ void MirrorLane::Jobs::add(const Jobs& others) {
 }
 
 MirrorLane::MirrorLane(std::shared_ptr<Mirror> mirror, GroupDriver& driver, unsigned lane)
-    : mirror_{std::move(mirror)}, driver_{driver}, sender_{lane, driver.members()} {
-  driver_.add(sender_);
+    : mirror_{std::move(mirror)},
+      driver_{driver},
+      sender_{std::make_unique<TaskSender>(lane, driver.members())} {
+  driver_.add(*sender_);
 }
 
-MirrorLane::~MirrorLane() { driver_.remove(sender_); }
+MirrorLane::~MirrorLane() { driver_.remove(std::move(sender_)); }
 
 void MirrorLane::start(Job& job) {
   job.next = nullptr;
@@ -33,30 +35,30 @@ void MirrorLane::flush() {
 }
 
 std::size_t MirrorLane::watch(std::vector<pollfd>& descriptors) {
-  sender_.watch(descriptors);
+  sender_->watch(descriptors);
   return under_way_;
 }
 
 bool MirrorLane::progress(std::span<const pollfd> polled) {
-  if (sender_.progress(polled)) turn();
-  return sender_.has_more();
+  if (sender_->progress(polled)) turn();
+  return sender_->has_more();
 }
 
 /// Commands that end while they are sent make another turn.
 void MirrorLane::turn() {
   const auto begin = [this](Job* job) {
-    Call& call = driver_.make_call(*this, sender_);
+    Call& call = driver_.make_call(*this, *sender_);
     call.job = job;
     call.transfer = static_cast<const TransferOperation&>(*job->operation).transfer();
     driver_.accept(call);
   };
   do {
     driver_.turn(
-        sender_, [&] { std::ranges::for_each(started_, begin); },
+        *sender_, [&] { std::ranges::for_each(started_, begin); },
         [this] { ended_.add(std::exchange(answered_, {})); });
     started_.clear();
-    sender_.send();
-  } while (sender_.collect());
+    sender_->send();
+  } while (sender_->collect());
 }
 
 rtrs::LaneLoop::Job* MirrorLane::collect() {
@@ -79,7 +81,7 @@ void MirrorLane::answered(Call& call, int error) {
   static_cast<TransferOperation&>(*job.operation).end(error);
   job.next = nullptr;
   answered_.add({&job, &job});
-  sender_.call_up();
+  sender_->call_up();
 }
 
 }  // namespace rnbd::mirror

@@ -46,8 +46,8 @@ class MirrorLane final : public rtrs::LaneLoop, private CallUser {
 
   const std::shared_ptr<Mirror> mirror_;
   GroupDriver& driver_;
-  TaskSender sender_;
-  std::vector<Job*> started_;  ///< since the last flush()
+  std::unique_ptr<TaskSender> sender_;  ///< the driver's, after the end
+  std::vector<Job*> started_;           ///< since the last flush()
   std::size_t under_way_ = 0;
   Jobs answered_;  ///< guarded by the mirror's mutex
   Jobs ended_;     ///< of these, in an earlier turn

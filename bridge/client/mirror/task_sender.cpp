@@ -49,14 +49,14 @@ void MemberLane::part(const MemberSession& session, std::vector<TaskPtr>& gone) 
   epoch_ = session.epoch();
 }
 
-void MemberLane::leave(std::vector<TaskPtr>& all) {
-  for (const TaskPtr& task : tasks_)
-    if (task->started) loop_->cancel(task->job);
-  std::ranges::move(tasks_, std::back_inserter(all));
-  tasks_.clear();
+void MemberLane::give_up_unsent(std::vector<TaskPtr>& unsent) {
+  for (Task* task : unsent_) unsent.push_back(take(*task));
   unsent_.clear();
-  sending_.clear();
-  let_go();
+  let_go_if_idle();
+}
+
+void MemberLane::let_go_if_idle() {
+  if (tasks_.empty()) let_go();
 }
 
 /// With nothing under way.
@@ -157,6 +157,10 @@ bool TaskSender::progress(std::span<const pollfd> polled) {
   if (called) wake_.clear();
   for (MemberLane& lane : lanes_) lane.progress(polled);
   return collect() || called;
+}
+
+bool TaskSender::is_used() const {
+  return std::ranges::any_of(lanes_, [](const MemberLane& lane) { return lane.is_used(); });
 }
 
 bool TaskSender::has_more() const {

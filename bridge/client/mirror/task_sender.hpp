@@ -41,8 +41,10 @@ class MemberLane {
   /// them from now on. It comes before send(): an answer in an earlier session must not overwrite
   /// what is read in another one.
   void part(const MemberSession& session, std::vector<TaskPtr>& gone);
-  /// The same with all commands, which another lane may send again.
-  void leave(std::vector<TaskPtr>& all);
+  /// Appends those that were not sent to `unsent`, for another lane.
+  void give_up_unsent(std::vector<TaskPtr>& unsent);
+  /// Gives the session back when no command is left.
+  void let_go_if_idle();
   /// Takes up the commands that send() sends.
   void prepare(const MemberSession& session);
 
@@ -75,7 +77,7 @@ class MemberLane {
 
 /// All lanes of one thread.
 ///
-/// Threads: as MemberLane.
+/// Threads: as MemberLane. Another thread may take it over, with the mirror's mutex.
 class TaskSender {
  public:
   /// `lane`: its number in each session. The last lane is the steward's, if the number is larger.
@@ -85,6 +87,7 @@ class TaskSender {
   MemberLane& operator[](unsigned member) { return lanes_[member]; }
 
   // With the mirror's mutex, any thread.
+  bool is_used() const;
   /// Has the thread take a turn, unless it is in one.
   void call_up();
   void begin_turn() {

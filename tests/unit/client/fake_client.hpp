@@ -61,6 +61,11 @@ class FakeClient final : public rtrs::Client {
     return alive_ ? run(operation, interrupt) : EIO;
   }
 
+  unsigned lanes() const override { return take_loop ? 2 : 0; }
+  std::unique_ptr<rtrs::LaneLoop> take_lane(unsigned /*lane*/) override {
+    return take_loop ? take_loop() : nullptr;
+  }
+
   /// The server was restarted: what a client does then. `change` is made to the new session's
   /// limits. Returns what the recovery handler thinks of it.
   int renew(std::uint32_t first_id, std::uint64_t volatile_epoch = 0) {
@@ -106,6 +111,7 @@ class FakeClient final : public rtrs::Client {
   std::function<bool(const Arrival&)> stalled;       ///< true: the server does not answer it
   std::function<void()> while_stalled;               ///< called once, then
   std::function<void(const Arrival&)> after_answer;  ///< called after every answer
+  std::function<std::unique_ptr<rtrs::LaneLoop>()> take_loop;  ///< null: there are no lanes
 
  private:
   int reopen(std::unique_lock<std::mutex>& lock) {

@@ -7,11 +7,13 @@
 #include <chrono>
 #include <deque>
 #include <memory>
+#include <span>
 #include <utility>
 #include <vector>
 
 #include "bridge/client/mirror/background_copies.hpp"
 #include "bridge/client/mirror/call_table.hpp"
+#include "tests/unit/client/device_world.hpp"
 
 namespace mirror_calls_test {
 
@@ -39,6 +41,31 @@ struct Host final : GroupHost {
   bool leases_ended() override { return true; }
   void over() override {}
   void superseded() override {}
+};
+
+/// A member's lane that answers as the test wants.
+class Loop final : public rtrs::LaneLoop {
+ public:
+  struct Known {
+    std::vector<Job*> started;
+    Job* ended = nullptr;
+    int cancelled = 0;
+    int open = 0;
+  };
+
+  explicit Loop(Known& known) : known_{known} { ++known_.open; }
+  ~Loop() override { --known_.open; }
+  void start(Job& job) override { known_.started.push_back(&job); }
+  void flush() override {}
+  std::size_t watch(std::vector<pollfd>& /*descriptors*/) override { return 0; }
+  bool progress(std::span<const pollfd> /*polled*/) override { return false; }
+  bool await(rtrs::OneCall* /*call*/) override { return false; }
+  Job* collect() override { return std::exchange(known_.ended, nullptr); }
+  bool cancel(Job& /*job*/) override { return ++known_.cancelled != 0; }
+  unsigned permits() const override { return 8; }
+
+ private:
+  Known& known_;
 };
 
 /// A user who notes its answer.
@@ -371,8 +398,8 @@ TEST_CASE("member lane: commands of an ended session count no more, and are give
   REQUIRE(gone.size() == 2);
   CHECK(lane.holds(3, session));
   CHECK(lane.oldest(session, start) == start - 1s);
-  SUBCASE("a thread that ends leaves the others to the steward") {
-    lane.leave(gone);
+  SUBCASE("a thread that ends leaves to the steward what it has not sent") {
+    lane.give_up_unsent(gone);
     REQUIRE(gone.size() == 3);
     CHECK(gone.back()->operation == 3);
     CHECK_FALSE(lane.is_used());
@@ -383,6 +410,54 @@ TEST_CASE("member lane: commands of an ended session count no more, and are give
     CHECK(gone.size() == 3);
     CHECK_FALSE(lane.is_used());
   }
+}
+
+TEST_CASE("member lane: what was sent when its thread ends stays, and is sent once") {
+  Loop::Known known;
+  rnbd::test::DeviceWorld world{rnbd::test::kSmall, [&](rnbd::test::FakeClient& client) {
+                                  client.take_loop = [&] { return std::make_unique<Loop>(known); };
+                                }};
+  MemberLink link{{}, {}, {}, {}};
+  auto open = std::make_shared<OpenMember>();
+  open->link = &link;
+  open->session = world.session;
+  open->device = std::move(world.device);
+  MemberSession session;
+  session.begin(std::move(open));
+  MemberLane lane;
+  const auto add = [&](std::uint64_t operation) {
+    auto task = std::make_unique<Task>();
+    task->operation = operation;
+    task->epoch = session.epoch();
+    task->order = Order::zero;
+    task->transfer = {.operation = IoOperation::write_zeroes, .length = 4096};
+    lane.add(std::move(task));
+  };
+  add(1);
+  lane.prepare(session);
+  lane.send(0);
+  REQUIRE(known.started.size() == 1);
+  add(2);
+  std::vector<TaskPtr> unsent;
+  lane.give_up_unsent(unsent);
+  REQUIRE(unsent.size() == 1);
+  CHECK(unsent.front()->operation == 2);
+  CHECK(lane.holds(1, session));
+  lane.let_go_if_idle();
+  CHECK(lane.is_used());
+  CHECK(known.open == 1);
+  CHECK_FALSE(lane.collect());
+  known.ended = known.started.front();
+  CHECK(lane.collect());
+  std::vector<Task*> ended;
+  lane.take_ended(ended);
+  REQUIRE(ended.size() == 1);
+  CHECK(lane.take(*ended.front())->operation == 1);
+  lane.let_go_if_idle();
+  CHECK_FALSE(lane.is_used());
+  CHECK(known.open == 0);
+  CHECK(known.started.size() == 1);
+  CHECK(known.cancelled == 0);
 }
 
 TEST_CASE("task sender: a thread is woken once until its next turn, and not in one") {
