@@ -44,6 +44,7 @@ struct ClientConfig : DiskConfig {
   bool dynamic_export = false;
   std::string session_name;  ///< "" = made up for each session
   unsigned lanes = 0;        ///< 0 = chosen by the library
+  bool event_loops = false;  ///< those of the program take lanes of disks
   rtrs::Duration spin{};     ///< 0 = off
   bool connect_now = false;
   rtrs::Duration connect_timeout = std::chrono::seconds{10};

@@ -16,7 +16,8 @@ ClientConfig config_of_member(const ClientConfig& whole, std::size_t member) {
   config.paths = whole.servers[member];
   config.servers.clear();
   config.several.clear();
-  config.lanes = lanes_of(whole) + 1;  // the last one is the steward's
+  // The last one is the steward's. The others would keep their share of the requests idle.
+  config.lanes = whole.event_loops ? lanes_of(whole) + 1 : 1;
   config.access = wire::AccessMode::read_write;
   config.annex_features = wire::kMirrorFeatures;
   config.control.clear();

@@ -330,6 +330,7 @@ std::string apply(const Arguments& arguments, BridgeOptions& options) {
   auto config = reader.complete();
   if (!config) return as_options(config.error());
   options.client = *std::move(config);
+  options.client.event_loops = true;
   options.client.how_to_list = "rnbd-ctl discover " + options.client.server_and_keys();
   for (const std::string& text : arguments.listen) {
     auto address = nbd::parse_nbd_address(text);

@@ -398,6 +398,14 @@ TEST_CASE("member links: the URI that is shown names the same mirror, used in th
   }
 }
 
+TEST_CASE("member links: the steward shares a session with event loops only") {
+  rnbd::ClientConfig config = mirror_config("rnbd-mirror+tcp://a,b/disk0");
+  config.lanes = 3;
+  CHECK(MemberLinks{config, {}, {}}[0].config()->lanes == 1);
+  config.event_loops = true;
+  CHECK(MemberLinks{config, {}, {}}[0].config()->lanes == 4);
+}
+
 TEST_CASE("member links: a server that took the place of another one is in the URI") {
   const rnbd::ClientConfig config = mirror_config("rnbd-mirror+tcp://a+a2,b/disk0?read=near");
   MemberLinks links{config, {}, {}};

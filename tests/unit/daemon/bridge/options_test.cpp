@@ -92,6 +92,7 @@ TEST_CASE("bridge options: the plugin's parameters are options, and paths add up
   CHECK(options->listen[1].host == "::1");
   const ClientConfig& client = options->client;
   CHECK(client.lanes == 3);
+  CHECK(client.event_loops);
   CHECK(client.access == wire::AccessMode::read_only);
   CHECK(client.connect_now);
 }
