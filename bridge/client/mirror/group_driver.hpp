@@ -136,7 +136,9 @@ class GroupDriver final : private GroupHost {
   /// A member's link has opened its device.
   void opened(unsigned member, std::shared_ptr<OpenMember> open);
   // An operator's orders, see Mirror.
-  Done force(const std::string& server, bool sure, bool split);
+  /// `known`: for what people are told. The links wait for sessions, so it is asked for without the
+  /// mutex.
+  Done force(const std::string& server, bool sure, bool split, const MirrorStatus& known);
   Done discard(const std::string& server);
   Done add(const rtrs::PathAddress& path, bool overwrite);
   Done verify(const std::string& from);

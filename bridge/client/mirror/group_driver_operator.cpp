@@ -15,18 +15,17 @@ tl::unexpected<Failure> refuse(int error, std::string why) {
 
 }  // namespace
 
-GroupDriver::Done GroupDriver::force(const std::string& server, bool sure, bool split) {
+GroupDriver::Done GroupDriver::force(const std::string& server, bool sure, bool split,
+                                     const MirrorStatus& known) {
   const auto member = links_.named(server);
   if (!member) return tl::unexpected(member.error());
   if (live_group() != nullptr)
     return refuse(EALREADY, "the mirror is attached, so nothing has to be forced");
-  MirrorStatus status = report();
-  links_.complete(status);
-  if (status.members[*member].record.blank)
+  if (group_ != nullptr && group_->record(*member).blank)
     return refuse(EINVAL,
                   "its disk is new in this mirror, and has nothing of it; force a server that was "
                   "in step");
-  if (!sure) return refuse(EPERM, dangers_of_forcing(*member, status));
+  if (!sure) return refuse(EPERM, dangers_of_forcing(*member, known));
   if (const std::string used = links_.used_beside(*member); !used.empty() && !split)
     return refuse(EBUSY,
                   "another client uses the mirror, or may use it: " + used +
@@ -34,7 +33,7 @@ GroupDriver::Done GroupDriver::force(const std::string& server, bool sure, bool 
                       "and this one can go on with the same servers. With --force --split the disk "
                       "goes on here regardless, and all that the other client writes is lost");
   if (group_ == nullptr || !group_->force(*member))
-    return refuse(ENXIO, "that server cannot be used now: " + why_not_attached(status));
+    return refuse(ENXIO, "that server cannot be used now: " + why_not_attached(known));
   forced_ = true;
   report_.say(rtrs::LogLevel::warning,
               "an operator has it go on with the disk of " + links_.server(*member) + " only");

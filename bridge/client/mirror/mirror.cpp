@@ -98,7 +98,9 @@ Mirror::Done Mirror::ask(const std::function<Done()>& question) {
 
 /// It is decided when the server has recorded it.
 Mirror::Done Mirror::force(const std::string& server, bool sure, bool split) {
-  auto begun = ask([this, server, sure, split] { return driver_.force(server, sure, split); });
+  begin();
+  const MirrorStatus known = status();
+  auto begun = ask([&] { return driver_.force(server, sure, split, known); });
   if (!begun) return begun;
   const auto until = std::chrono::steady_clock::now() + kOrderPatience;
   if (driver_.wait(until, {}) == GroupDriver::Wait::live) return {};
