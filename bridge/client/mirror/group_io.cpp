@@ -146,12 +146,12 @@ void Group::refused(std::uint64_t id, unsigned member, int error) {
 
 /// Others have carried out what some have refused, which are lost unless the group needs them. To
 /// make members equal, the data of one that refused are tried before, because they may need less
-/// room.
+/// room. A repair that an operator wants costs no member its place.
 void Group::outvoted(std::uint64_t id) {
   Operation& operation = operations_.at(id);
   const auto refusing = static_cast<MemberSet>(operation.refused & in_step());
   const bool turns = operation.kind == Kind::equal && refusing != 0 && !operation.turned;
-  if (turns || !can_spare(operation.refused)) {
+  if (turns || operation.repairs || !can_spare(operation.refused)) {
     const auto answered = static_cast<MemberSet>(operation.acked | operation.refused);
     if (!within(static_cast<MemberSet>(operation.sent | in_step()), answered)) return;
     if (!turns) return refuse(id);

@@ -42,7 +42,8 @@ void Group::verify_next() {
 }
 
 /// All members in step have shown it, or failed to. No change to it is under way. Regions that
-/// are to be made equal may differ.
+/// are to be made equal may differ. A region in which one could not be read is repaired as a whole:
+/// what cannot be read there after that costs the member its place.
 void Group::compared(std::uint64_t id) {
   const Operation operation = operations_.at(id);
   const auto read = static_cast<MemberSet>(operation.acked & in_step());
@@ -66,7 +67,7 @@ void Group::compared(std::uint64_t id) {
   }
   if (differs && verification_.is_running() && verification_.repairs())
     begin_own({.kind = Kind::equal,
-               .range = operation.range,
+               .range = found.unreadable != 0 ? regions_.range_of(operation.region) : found.range,
                .region = operation.region,
                .target = kMaxMembers,
                .source = verification_.source,

@@ -1365,12 +1365,43 @@ TEST_CASE("mirror group: a difference is repaired from the member that is named,
     CHECK(world.group.unequal() == 0);
     CHECK(world.host.failures.empty());
   }
+  SUBCASE("another one refuses it, and the group can do without that") {
+    world.answer(Order::write, 0);
+    world.answer(Order::write, 2, ENOSPC);
+    CHECK(world.group.verification().repaired == 0);
+    CHECK(world.group.in_step() == 7);
+    CHECK(world.host.dropped.empty());
+  }
   SUBCASE("it is lost: there is no source any more") {
     world.group.link_down(1);
     world.answer(Order::view, 0);
     world.answer(Order::view, 2);
     CHECK(world.group.verification().state == mirror::Verification::State::single);
   }
+}
+
+TEST_CASE("mirror group: a region with units that cannot be read is repaired as a whole") {
+  World world{0, 4};
+  world.attach();
+  world.host.alike = 7;
+  std::vector<mirror::Range> bad{{0, 4}, {4, 8}};  // sectors of member 1, until they are written
+  std::size_t next = world.host.sent.size();
+  REQUIRE(world.group.verify(0));
+  while (next < world.host.sent.size()) {
+    const Command command = world.host.sent[next++];
+    if (command.order != Order::read && command.order != Order::write) continue;
+    const auto overlaps = [&](const mirror::Range& it) { return command.range.overlaps(it); };
+    const bool at_bad_one = command.member == 1;
+    if (at_bad_one && command.order == Order::write) std::erase_if(bad, overlaps);
+    const bool fails = at_bad_one && std::any_of(bad.begin(), bad.end(), overlaps);
+    world.group.answer({.tag = command.tag, .error = fails ? EIO : 0});
+  }
+  CHECK(bad.empty());
+  CHECK(world.host.dropped.empty());
+  CHECK(world.group.in_step() == 7);
+  const mirror::Verification& pass = world.group.verification();
+  CHECK(pass.state == mirror::Verification::State::done);
+  CHECK(pass.different == pass.repaired);
 }
 
 TEST_CASE("mirror group: it says which view a member's record has, and what it has promised") {
