@@ -105,8 +105,8 @@ BackgroundCopies::Clock::duration BackgroundCopies::pause_behind_row() {
   constexpr unsigned kPart = 20;                            // or this part of the fastest row
   const Row row = std::exchange(row_, {});
   const std::chrono::duration<double> seconds = std::max(row.took, Clock::duration{1});
-  const double bytes = static_cast<double>(row.bytes);
-  fastest_ = std::max(fastest_, static_cast<std::uint64_t>(bytes / seconds.count()));
+  const double bytes = static_cast<double>(row.bytes), moved = static_cast<double>(row.moved);
+  if (!row.asks) fastest_ = std::max(fastest_, static_cast<std::uint64_t>(moved / seconds.count()));
   const double floor = static_cast<double>(std::max(kFloor, fastest_ / kPart));
   const std::chrono::duration<double> most{bytes / floor};
   const auto left = std::chrono::duration_cast<Clock::duration>(most) - row.took;
@@ -125,6 +125,8 @@ void BackgroundCopies::done(std::uint64_t operation, bool waiting, Clock::time_p
   if (are_requests(waiting, now)) {
     row_.took += took;
     row_.bytes += copy.moves ? std::max(bytes_of(copy.range), kLeast) : kInARow;
+    row_.moved += copy.moves ? bytes_of(copy.range) : 0;
+    row_.asks = row_.asks || !copy.moves;
     if (row_.bytes >= kInARow) pause = pause_behind_row();
   } else {
     row_ = {};
@@ -132,7 +134,8 @@ void BackgroundCopies::done(std::uint64_t operation, bool waiting, Clock::time_p
   if (rate_ != 0 && copy.moves) {
     const std::chrono::duration<double> due{static_cast<double>(bytes_of(copy.range)) /
                                             static_cast<double>(rate_)};
-    pause = std::max(pause, std::chrono::duration_cast<Clock::duration>(due) - took);
+    due_ = std::max(due_, copy.began) + std::chrono::duration_cast<Clock::duration>(due);
+    pause = std::max(pause, due_ - now);
   }
   if (pause > pause.zero()) resume_at_ = now + pause;
 }

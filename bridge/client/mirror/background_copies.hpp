@@ -25,7 +25,7 @@ class BackgroundCopies {
  public:
   using Clock = std::chrono::steady_clock;
 
-  /// `rate`: bytes a second at most; 0: any.
+  /// `rate`: bytes a second at most, of all copies together; 0: any.
   explicit BackgroundCopies(std::uint64_t rate) : rate_{rate} {}
 
   /// A command of the group's own operation goes out, its first one or a later one.
@@ -76,7 +76,9 @@ class BackgroundCopies {
   /// Copies in a row, without a pause, while there are requests.
   struct Row {
     Clock::duration took{};
-    std::uint64_t bytes = 0;
+    std::uint64_t bytes = 0;  ///< as they count for the pause
+    std::uint64_t moved = 0;  ///< bytes of data
+    bool asks = false;        ///< one has moved none, so its time says nothing of the others'
   };
 
   const std::uint64_t rate_;
@@ -86,6 +88,7 @@ class BackgroundCopies {
   bool stalled_ = false;
   Clock::time_point last_request_{};
   std::optional<Clock::time_point> resume_at_;
+  Clock::time_point due_{};  ///< with the rate, all that has ended would have ended then
 };
 
 }  // namespace rnbd::mirror

@@ -562,15 +562,18 @@ TEST_CASE(
     "background copies: they keep a floor, and get half of the time where that is too little") {
   BackgroundCopies copies{0};
   const auto start = Clock::now();
-  const auto pause_behind = [&](Clock::duration took) {
-    Command command = own(Order::read, Group::kOwn);
-    command.range = {0, 2048};
+  const auto pause_behind = [&](Clock::duration took, Order order = Order::read,
+                                std::uint64_t sectors = 2048) {
+    Command command = own(order, Group::kOwn);
+    command.range = {0, sectors};
     copies.begin(command, start);
     copies.done(Group::kOwn, true, start + took);
     const auto pause = copies.paused_until().value_or(start + took) - (start + took);
     copies.resume(start + 1h);
     return pause;
   };
+  pause_behind(200us, Order::extents);  // this moves nothing, and says nothing of a copy's time
+  for (int i = 0; i < 4; ++i) pause_behind(50us, Order::read, 8);  // nor do 80 MiB a second
   CHECK(pause_behind(20ms) == 60ms);
   CHECK(pause_behind(100ms) == 25ms);
   CHECK(pause_behind(200ms) == 0ms);
@@ -591,6 +594,13 @@ TEST_CASE("background copies: a rate makes them pause without requests, too") {
   copies.done(Group::kOwn, false, start + 30ms);
   REQUIRE(copies.paused_until());
   CHECK(*copies.paused_until() == start + 100ms);
+  // Members that come back, a comparison and a repair have one rate together.
+  REQUIRE(copies.resume(start + 100ms));
+  for (const std::uint64_t id : {Group::kOwn, Group::kOwn + 1})
+    copies.begin(own(Order::read, id), start + 100ms);
+  for (const std::uint64_t id : {Group::kOwn, Group::kOwn + 1})
+    copies.done(id, false, start + 130ms);
+  CHECK(*copies.paused_until() == start + 300ms);
 }
 
 TEST_CASE("background copies: several are under way only while nobody waits and no rate is kept") {
