@@ -736,6 +736,41 @@ copies_grow() {
 }
 it "copies that are enlarged stay a mirror, of the size that it had" copies_grow
 
+# third_is_new SIZE: the third server lacks its record, has an empty disk, and answers first.
+third_is_new() {
+  start_members a b c
+  face_of_mirror "control=$PWD/control"
+  nbdsh <<<'h.pwrite(b"x" * 65536, (16 << 20) - 65536, nbd.CMD_FLAG_FUA)'
+  eventually 120 all_in_step
+  stop nbdkit 10
+  stop a 10
+  stop b 10
+  stop c 10
+  rm -r state-c c.img
+  disk_size=$1 start_member c
+  face_of_mirror "control=$PWD/control" connect-timeout=120s
+  nbdsh <<<'assert h.get_size() == 16 << 20; assert h.pread(9, (16 << 20) - 9) == b"x" * 9' &
+  local user=$!
+  eventually 20 third_says .state waiting
+  start_member a
+  start_member b
+  wait "$user" || fail "nobody gets the disk: $(mirror_says .)"
+}
+third_says() { mirror_says ".members[2]$1" | grep -q "$2"; }
+larger_one_is_new() {
+  third_is_new 32M
+  eventually 120 all_in_step
+  stop nbdkit 10
+  cmp -n 16777216 a.img c.img
+}
+it "a server that lost its record may have a larger disk, and answer first" larger_one_is_new
+smaller_one_is_new() {
+  third_is_new 8M
+  eventually 20 third_says .trouble 'the mirror began with 16777216'
+  copies_are_same a b
+}
+it "a new disk that is too small keeps nobody from the mirror" smaller_one_is_new
+
 # Its connect-timeout is longer than all of this case.
 dead_one_replaced() {
   start_members a b

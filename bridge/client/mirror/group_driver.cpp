@@ -287,6 +287,7 @@ void GroupDriver::tick() {
   const auto now = Clock::now();
   next_tick_ = now + kTick;
   check_links(now);
+  check_size(now);
   learn_zeroing();
   calls_.let_go(now);
   if (group_ != nullptr && !superseded_) {

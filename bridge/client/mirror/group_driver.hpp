@@ -252,7 +252,9 @@ class GroupDriver final : private GroupHost {
   // Members.
   /// Null while there is none, or while it does not take requests.
   Group* live_group() const;
-  void begin_group(const OpenMember& open);
+  void begin_with(const DeviceGeometry& geometry);
+  void check_size(Clock::time_point now);
+  void begin_group();
   void learn_zeroing();
   void tell_abilities();
   void lost(unsigned member);
@@ -285,8 +287,10 @@ class GroupDriver final : private GroupHost {
   bool forced_ = false;            ///< an operator chose the member with the content
   bool lossy_ = false;             ///< answered writes may be lost, so the next flush fails
 
-  DeviceGeometry geometry_;  ///< of the first group; its abilities, of the newest one
-  std::string dead_;         ///< see dead()
+  DeviceGeometry geometry_;               ///< of the first group; its abilities, of the newest one
+  bool size_settled_ = false;             ///< a member's record has that size, or may have
+  std::optional<DeviceGeometry> larger_;  ///< of a member whose record has refused the size
+  std::string dead_;                      ///< see dead()
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;  ///< it has become live, or dead

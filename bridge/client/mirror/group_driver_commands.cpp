@@ -69,6 +69,7 @@ TaskSender& GroupDriver::carrier_of(const Call* call, unsigned member) {
 
 void GroupDriver::send(const Command& command) {
   if (command.order == Order::view) own_terms_.proposed(command.view.id.term);
+  size_settled_ = size_settled_ || command.order == Order::view;
   if (command.order == Order::confirm) own_terms_.in_force(command.view.id.term);
   MemberSession& session = members_[command.member].session;
   if (!session.is_open()) return;
@@ -154,6 +155,8 @@ void GroupDriver::finished(MemberLane& lane, TaskPtr task) {
 /// One record must not raise the term so far that others are shut out.
 void GroupDriver::judge(unsigned number, Answer& answer) {
   if (answer.error == ERANGE) return shut_out(number);
+  const DeviceGeometry& geometry = members_[number].session.open().geometry();
+  if (answer.error == EEXIST && geometry.size > geometry_.size) larger_ = geometry;
   const std::uint64_t term = answer.claimed.view.id.term;
   const bool told = answer.error == 0 || (answer.error == ESTALE && term != 0);
   if (!told) return;
@@ -195,6 +198,7 @@ void GroupDriver::claimed(unsigned number, const Claimed& answer) {
   member.link->set_trouble("");
   member.lost_power = answer.lost_power;
   claimed_at_ = Clock::now();
+  size_settled_ = size_settled_ || answer.view.id != ViewId{};
   superseded_ = superseded_ || own_terms_.superseded_by(answer.view.id.term);
 }
 

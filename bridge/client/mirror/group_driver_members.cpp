@@ -33,12 +33,13 @@ bool is_same_disk(const DeviceGeometry& one, const DeviceGeometry& other) {
   return one.export_uuid == other.export_uuid && one.export_uuid != wire::Uuid{};
 }
 
-/// "", or why its device cannot stand beside the others'.
+/// "", or why its device cannot stand beside the others'. The mirror uses the first part of a
+/// larger one.
 std::string complaint_about(const DeviceGeometry& geometry, const DeviceGeometry& others) {
-  if (geometry.size != others.size)
+  if (geometry.size < others.size)
     return "its disk has " + std::to_string(geometry.size) + " bytes, and the mirror began with " +
            std::to_string(others.size) +
-           "; give it that size again and restart its server (docs/mirror.md, \"Copies that have "
+           "; give it that size and restart its server (docs/mirror.md, \"Copies that have "
            "grown\")";
   if (geometry.block > others.block)
     return "its blocks have " + std::to_string(geometry.block) +
@@ -53,19 +54,24 @@ Group* GroupDriver::live_group() const {
   return group_ != nullptr && group_->live() ? group_.get() : nullptr;
 }
 
+/// A server without a record of the mirror tells the size of its whole disk. So the smallest disk
+/// counts until a record does.
 void GroupDriver::opened(unsigned number, std::shared_ptr<OpenMember> open) {
   Member& member = members_[number];
   const bool wanted = !stop_by_ && !superseded_ && !member.discarded;
   if (!wanted) return member.link->let_go(std::move(open));
   if (open->config != member.link->config()) return member.link->renew(std::move(open));
-  if (group_ == nullptr) begin_group(*open);
-  if (const std::string wrong = complaint_about(open->geometry(), geometry_); !wrong.empty()) {
+  const DeviceGeometry& geometry = open->geometry();
+  if (geometry_.size == 0 || (geometry.size < geometry_.size && !size_settled_))
+    begin_with(geometry);
+  if (const std::string wrong = complaint_about(geometry, geometry_); !wrong.empty()) {
     member.link->set_trouble(wrong);
     return member.link->renew(std::move(open));
   }
   for (const Member& other : members_)
-    if (other.session.is_open() && is_same_disk(other.session.open().geometry(), open->geometry()))
+    if (other.session.is_open() && is_same_disk(other.session.open().geometry(), geometry))
       report_.same_disk(member.link->server(), other.link->server());
+  if (group_ == nullptr) begin_group();
   member.failure = 0;
   member.bad_disk = false;
   member.shown = {};
@@ -73,12 +79,25 @@ void GroupDriver::opened(unsigned number, std::shared_ptr<OpenMember> open) {
   group_->link_up(number, member.overwrite);
 }
 
-void GroupDriver::begin_group(const OpenMember& open) {
-  const DeviceGeometry& geometry = open.geometry();
+void GroupDriver::begin_with(const DeviceGeometry& geometry) {
+  if (group_ != nullptr) begin_without_doubt();
+  geometry_ = geometry_of_mirror(geometry);
+}
+
+/// The record of a larger mirror has refused the claim, and none has accepted it for a while: a new
+/// disk that is too small was there first.
+void GroupDriver::check_size(Clock::time_point now) {
+  constexpr std::chrono::seconds kWait{5};  // first it goes on without silent members
+  if (size_settled_ || !larger_ || now - not_live_since_ < kWait) return;
+  size_settled_ = true;
+  begin_with(*larger_);
+}
+
+void GroupDriver::begin_group() {
   shape_ = {.members = static_cast<unsigned>(members_.size()),
             .regions = 0,
-            .region_shift = wire::region_shift_of(geometry.size),
-            .size = geometry.size,
+            .region_shift = wire::region_shift_of(geometry_.size),
+            .size = geometry_.size,
             .group = settings_of(config_).group,
             .claimant = random_uuid()};
   const wire::MirrorShape whole{0, shape_.members, shape_.region_shift, shape_.size};
@@ -87,11 +106,10 @@ void GroupDriver::begin_group(const OpenMember& open) {
       .members = shape_.members,
       .regions = shape_.regions,
       .region_sectors = (std::uint64_t{1} << shape_.region_shift) / wire::kSectorSize,
-      .sectors = geometry.padded_size / wire::kSectorSize,
+      .sectors = geometry_.padded_size / wire::kSectorSize,
       .degraded = settings_of(config_).degraded};
   GroupHost& host = *this;
   group_ = std::make_unique<Group>(options, host);
-  if (geometry_.size == 0) geometry_ = geometry_of_mirror(geometry);
 }
 
 /// By the members that are there, in step or not.
@@ -259,7 +277,7 @@ void GroupDriver::begin_anew() {
 }
 
 /// Nothing was served yet. The next group begins with a low term, and does not follow the record
-/// that the high one came from.
+/// that the high one came from; or it has another size.
 void GroupDriver::begin_without_doubt() {
   for (unsigned i = 0; i < members_.size(); ++i) drop(i);
   group_.reset();
