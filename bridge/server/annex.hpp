@@ -35,6 +35,9 @@ class DeviceAnnex {
   virtual bool writes() const { return false; }
   /// The errno by which it refuses all requests now; 0: it does not.
   virtual int refuses() const { return 0; }
+  /// The bytes of a storage with so many that its user's requests reach: the last one may end
+  /// there, within a block.
+  virtual std::uint64_t reach(std::uint64_t size) const { return size; }
   /// Ends what must be over before others may write. True: `then` is called later, on the reactor.
   /// False: nothing of the kind is there, and `then` is not called.
   virtual bool leave(const std::function<void()>& then) {

@@ -110,7 +110,7 @@ void IoRequests::io(rtrs::ServerRequest& request, Turn turn) {
   const bool waits = turn == Turn::not_yet && is_limited(*device) &&
                      !admit(request, *device, request.data.size(), &IoRequests::io);
   if (waits) return;
-  const IoPlan plan = plan_io(*message, request.is_read, request.data.size(), device->geometry(),
+  const IoPlan plan = plan_io(*message, request.is_read, request.data.size(), device->reach(),
                               {may_write(*device), facts_.extensions, device->guarded});
   if (plan.unknown_flags != 0) report_unknown_flags(*device, plan);
   if (plan.error != 0) return finish(request, device->refusal(plan.error));

@@ -33,6 +33,12 @@ struct Device {
         flow{device_flow} {}
 
   const Geometry& geometry() const { return lease.geometry(); }
+  /// The same, of the part that requests reach.
+  Geometry reach() const {
+    std::uint64_t size = geometry().size;
+    for (const auto& annex : annexes) size = annex->reach(size);
+    return size < geometry().size ? cut(geometry(), size) : geometry();
+  }
   /// The errno for a request that is refused with `error`: that of an annex comes first.
   int refusal(int error) const {
     for (const auto& annex : annexes)

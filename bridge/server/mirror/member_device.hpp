@@ -2,6 +2,7 @@
 // One session's device of a storage that is a member of a mirror group.
 #pragma once
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdint>
 #include <memory>
@@ -31,6 +32,9 @@ class MemberDevice final : public DeviceAnnex, public BackendQueue {
   bool writes() const override { return is_served(); }
   int refuses() const override {
     return seat_->taken() && !is_served() && !is_guest() ? ESTALE : 0;
+  }
+  std::uint64_t reach(std::uint64_t size) const override {
+    return is_served() || is_guest() ? std::min(size, seat_->size()) : size;
   }
   std::uint64_t session() const { return session_; }
   /// Its session at the seat, which the first claim makes.

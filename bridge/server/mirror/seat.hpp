@@ -67,6 +67,8 @@ class Seat final : public StorageAnnex, public std::enable_shared_from_this<Seat
   bool serves(std::uint64_t session) const {
     return session != 0 && served_.load(std::memory_order_acquire) == session;
   }
+  /// Of the group's disk, in bytes, while a session is served.
+  std::uint64_t size() const { return size_; }
   /// The regions of a range of the storage in bytes; nullopt when it ends behind the group's disk.
   std::optional<std::pair<std::uint32_t, std::uint32_t>> regions_of(std::uint64_t offset,
                                                                     std::uint64_t length) const;

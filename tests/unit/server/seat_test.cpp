@@ -635,7 +635,9 @@ TEST_CASE("member: a write to a cold region waits for its record, the next one f
 
 TEST_CASE("member: nothing is written behind the group's disk") {
   DeviceWorld world;
+  CHECK(world.device.reach().size == 16 << 20);
   world.claim_it();
+  CHECK(world.device.reach().size == 8 << 20);
   CHECK(world.refused(write, EIO, 8 << 20));
   CHECK(world.submit(BackendOperation::read, 8 << 20) == 0);
 }
