@@ -544,6 +544,27 @@ verified() {
 }
 it "copies that differ are found while they are used, and repaired from the server that is named" verified
 
+# A host that stands by takes the mirror from nobody by that.
+idle_asked() {
+  local word first
+  start_members a b
+  face_of_mirror "control=$PWD/control"
+  first=$uri
+  nbdsh <<<'h.pwrite(b"x" * 512, 0)'
+  eventually 120 all_in_step
+  nbdkit_name=idle attach_to "$mirror" "control=$PWD/idle"
+  for word in verify "verify --from 127.0.0.1:${member_port[a]}" "verify stop" \
+    "dissolve 127.0.0.1:${member_port[a]}"; do
+    # shellcheck disable=SC2086
+    status_of 1 "${ctl_command[@]}" "$PWD/idle" mirror $word
+    grep -q 'nobody has asked for the disk here yet' said || fail "$word: $(cat said)"
+  done
+  [[ $("${ctl_command[@]}" --json "$PWD/idle" mirror status | jq -r .state) == idle:* ]] ||
+    fail "it is not idle any more"
+  nbdsh "$first" <<<'h.pwrite(b"y" * 512, 0)'
+}
+it "who compares or dissolves a mirror on a host that stands by begins nothing there" idle_asked
+
 # plain_uri NAME: of the disk of a server, once it is no member.
 plain_uri() { echo "rnbd+tcp://127.0.0.1:${member_port[$1]}/disk0"; }
 # members_at NAME: the number of its records.

@@ -11,7 +11,10 @@ bool Group::verify(unsigned source) {
                       !verification_.is_running() &&
                       (source == kMaxMembers || has(in_step(), source));
   if (!begins) return false;
-  verification_ = {.state = Verification::State::running, .source = source};
+  verification_ = {.state = Verification::State::running,
+                   .source = source,
+                   .members = in_step(),
+                   .everywhere = in_step()};
   work();
   return true;
 }
@@ -54,6 +57,9 @@ void Group::compared(std::uint64_t id) {
                       size(static_cast<MemberSet>(read | found.unreadable)) > 1;
   std::uint64_t& sectors = counts ? verification_.compared : verification_.left_out;
   sectors += operation.range.end - operation.range.begin;
+  if (counts)
+    verification_.everywhere =
+        static_cast<MemberSet>(verification_.everywhere & (read | found.unreadable));
   if (counts && read != 0) {
     const bool has_source = verification_.repairs() && has(read, verification_.source);
     found.reference =

@@ -29,10 +29,10 @@ class MirrorSource final : public DiskSource {
   MirrorStatus members();
   /// A new one after another client has taken over the first.
   std::shared_ptr<Mirror> usable();
-
- private:
+  /// Null: nobody has asked for the disk yet.
   std::shared_ptr<Mirror> present();
 
+ private:
   const ClientConfig& config_;
   const rtrs::Log log_;
   std::mutex mutex_;

@@ -56,13 +56,23 @@ const char* state_of(const VerifyStatus& verify) {
   return "?";
 }
 
-/// "" unless it has stopped too early.
+/// Members of which some units were not compared.
+MemberSet lost_of(const Verification& pass) {
+  return static_cast<MemberSet>(pass.members & ~pass.everywhere);
+}
+
+/// "" unless it has stopped too early, or has not seen all.
 const char* why_stopped(const VerifyStatus& verify) {
   if (verify.cut_off) return "the mirror was not attached any more";
   if (verify.pass.state == Verification::State::stopped) return "an operator has stopped it";
   if (verify.pass.state == Verification::State::single)
     return verify.pass.repairs() ? "that server, or all others, were not in step any more"
                                  : "only one server was left in step";
+  if (verify.pass.state != Verification::State::done) return "";
+  if (lost_of(verify.pass) != 0) return "a server was not in step all the time";
+  if (verify.pass.left_out != 0)
+    return "parts were left out that are to be made equal; repeat it when `mirror status` has 0 as "
+           "unequal_mib";
   return "";
 }
 
@@ -97,13 +107,22 @@ void add_pace(Json& entry, double regions_per_second, std::uint32_t left,
 Json describe_verify(const MirrorStatus& status) {
   const VerifyStatus& verify = status.verify;
   const auto mib = [](std::uint64_t sectors) { return sectors * wire::kSectorSize >> 20; };
+  constexpr std::uint64_t kNearlyOne = (1 << 20) / wire::kSectorSize - 1;
+  const auto names = [&](MemberSet set) {
+    Json list = Json::array();
+    for (unsigned i = 0; i < status.members.size(); ++i)
+      if (has(set, i)) list.push_back(status.members[i].server);
+    return list;
+  };
   Json answer{{"state", state_of(verify)},
               {"from", verify.from},
               {"progress_percent", percent_of(status)},
               {"different", verify.pass.different},
               {"repaired", verify.pass.repaired},
               {"compared_mib", mib(verify.pass.compared)},
-              {"left_out_mib", mib(verify.pass.left_out)}};
+              {"left_out_mib", mib(verify.pass.left_out + kNearlyOne)},
+              {"servers", names(verify.pass.everywhere)},
+              {"lost", names(lost_of(verify.pass))}};
   add_pace(answer, verify.pace, status.regions - verify.pass.region, status.region_bytes);
   answer["trouble"] = why_stopped(verify);
   return answer;
@@ -172,24 +191,33 @@ Reply add_member(const ClientConfig& config, Mirror& mirror, const std::string& 
   return Json{{"uri", mirror.status().uri}};
 }
 
+/// An order about the copies of a mirror that is attached makes no claim: another client may use
+/// it.
+Failure idle() {
+  return {EBUSY, "the mirror is not attached: nobody has asked for the disk here yet"};
+}
+
 /// `mirror verify ...`; `rest`: what follows.
 Reply about_verify(MirrorSource& source, std::string rest) {
   const std::string word = first_word(rest);
-  const auto answer = [&](const tl::expected<void, Failure>& done) -> Reply {
-    if (!done) return tl::unexpected(done.error());
-    return describe_verify(source.members());
-  };
   if (word == "status" && rest.empty()) return describe_verify(source.members());
-  const auto mirror = source.usable();
-  if (word == "stop" && rest.empty()) return answer(mirror->end_verify());
-  if (word.empty()) return answer(mirror->verify(""));
-  if (word == "--from" && !rest.empty()) return answer(mirror->verify(rest));
-  return tl::unexpected(Failure{
-      EINVAL, "write mirror verify [--from SERVER], mirror verify status, or mirror verify stop"});
+  const bool stops = word == "stop" && rest.empty();
+  const bool begins = word.empty() ? rest.empty() : word == "--from" && !rest.empty();
+  if (!stops && !begins)
+    return tl::unexpected(Failure{
+        EINVAL,
+        "write mirror verify [--from SERVER], mirror verify status, or mirror verify stop"});
+  const auto mirror = source.present();
+  if (mirror == nullptr) return tl::unexpected(idle());
+  const auto done = stops ? mirror->end_verify() : mirror->verify(rest);
+  if (!done) return tl::unexpected(done.error());
+  return describe_verify(source.members());
 }
 
-Reply dissolve(Mirror& mirror, const std::string& server) {
-  auto uri = mirror.dissolve(server);
+Reply dissolve(MirrorSource& source, const std::string& server) {
+  const auto mirror = source.present();
+  if (mirror == nullptr) return tl::unexpected(idle());
+  auto uri = mirror->dissolve(server);
   if (!uri) return tl::unexpected(uri.error());
   return Json{{"uri", *uri}};
 }
@@ -205,10 +233,10 @@ Reply about_mirror(const ClientConfig& config, MirrorSource* source, const std::
   const std::string argument = first_word(rest);
   const bool split = word == "force" && rest == "--force --split";
   const bool sure = split || ((word == "force" || word == "add") && rest == "--force");
+  if (word == "dissolve" && !argument.empty() && rest.empty()) return dissolve(*source, argument);
   if (!argument.empty() && (rest.empty() || sure)) {
     const auto mirror = source->usable();
     if (word == "add") return add_member(config, *mirror, argument, sure);
-    if (word == "dissolve") return dissolve(*mirror, argument);
     if (word == "discard") return answer_to(mirror->discard(argument));
     if (word == "force") return answer_to(mirror->force(argument, sure, split));
   }

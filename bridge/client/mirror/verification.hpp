@@ -25,6 +25,8 @@ struct Verification {
   unsigned source = kMaxMembers;  ///< member whose data the others get; kMaxMembers: nobody does
   std::uint32_t region = 0;       ///< of the next unit
   std::uint32_t unit = 0;         ///< of the region
+  MemberSet members = 0;          ///< in step when it began
+  MemberSet everywhere = 0;       ///< of these, all of whose units were compared that have ended
   std::uint64_t compared = 0;     ///< sectors
   std::uint64_t left_out = 0;     ///< sectors of regions that are to be made equal anyway
   std::uint32_t different = 0;    ///< units

@@ -48,12 +48,13 @@ std::string_view progress_of(const std::vector<std::string>& words) {
   return begins ? "mirror verify status" : "";
 }
 
-/// 0 if all copies have been compared and are equal now.
+/// 0 if all copies that were in step have been compared as a whole, and are equal now.
 std::optional<int> outcome_of_verify(const CtlJson& answer) {
   const std::string state = said_text(answer, "state");
   if (state == "running") return std::nullopt;
   const bool equal = said_number(answer, "different") == said_number(answer, "repaired");
-  return state == "done" && equal ? 0 : 1;
+  const bool whole = said_number(answer, "left_out_mib") == 0 && said_list(answer, "lost").empty();
+  return state == "done" && equal && whole ? 0 : 1;
 }
 
 }  // namespace

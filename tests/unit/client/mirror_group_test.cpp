@@ -1342,6 +1342,23 @@ TEST_CASE("mirror group: copies are compared behind changes, and told where they
   CHECK(pass.compared == 32);
   CHECK(pass.different == 2);
   CHECK(pass.repaired == 0);
+  CHECK(pass.everywhere == 7);
+}
+
+TEST_CASE("mirror group: it is told of which members not all was compared") {
+  World world;
+  world.attach();
+  world.host.alike = 7;
+  REQUIRE(world.group.verify(mirror::kMaxMembers));
+  for (unsigned i = 0; i < 3; ++i) world.answer(Order::read, i);
+  world.group.link_down(2);
+  for (unsigned i = 0; i < 2; ++i) world.answer(Order::view, i);
+  while (world.group.verification().is_running())
+    for (unsigned i = 0; i < 2; ++i) world.answer(Order::read, i);
+  const mirror::Verification& pass = world.group.verification();
+  CHECK(pass.state == mirror::Verification::State::done);
+  CHECK(pass.members == 0b111);
+  CHECK(pass.everywhere == 0b011);
 }
 
 TEST_CASE("mirror group: a difference is repaired from the member that is named, or not at all") {

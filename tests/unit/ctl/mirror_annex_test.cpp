@@ -85,6 +85,10 @@ TEST_CASE("a comparison of copies is waited for, and its outcome is the exit sta
   CHECK_FALSE(outcome(R"({"state": "running", "different": 3, "repaired": 0})"));
   CHECK(outcome(R"({"state": "done", "different": 3, "repaired": 0})") == 1);
   CHECK(outcome(R"({"state": "done", "different": 3, "repaired": 3})") == 0);
+  CHECK(outcome(R"({"state": "done", "different": 0, "repaired": 0, "left_out_mib": 1})") == 1);
+  CHECK(outcome(R"({"state": "done", "different": 0, "repaired": 0, "lost": ["b:1"]})") == 1);
+  CHECK(outcome(R"({"state": "done", "different": 0, "repaired": 0, "left_out_mib": 0,
+                    "servers": ["a:1", "b:1"], "lost": []})") == 0);
   CHECK(outcome(R"({"state": "stopped", "different": 0, "repaired": 0})") == 1);
 }
 
