@@ -41,7 +41,7 @@ std::array<int, 2> bounded_send_buffers() {
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   socklen_t size = sizeof(address);
   REQUIRE(bind(listener, reinterpret_cast<sockaddr*>(&address), size) == 0);
-  REQUIRE(listen(listener, 1) == 0);
+  REQUIRE(::listen(listener, 1) == 0);
   REQUIRE(getsockname(listener, reinterpret_cast<sockaddr*>(&address), &size) == 0);
   const int here = socket(AF_INET, SOCK_STREAM, 0);
   REQUIRE(connect(here, reinterpret_cast<sockaddr*>(&address), size) == 0);
