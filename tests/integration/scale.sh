@@ -167,10 +167,19 @@ waiting_exports() {
 }
 it "a reload costs the same for each export that waits, however many do" waiting_exports
 
+# A call without arguments is EFAULT or EINVAL where it is allowed.
+has_uring() {
+  /usr/bin/python3 -c '
+import ctypes, errno
+c = ctypes.CDLL(None, use_errno=True)
+c.syscall(425, 0, 0)
+raise SystemExit(ctypes.get_errno() in (errno.ENOSYS, errno.EPERM, errno.EACCES))'
+}
 # alone LEAST MOST [OPTION]: system calls of the bridge for 100 reads, one at a time.
 alone() {
   requires strace
   requires_python nbd
+  [[ $# -gt 2 ]] || has_uring || skip "io_uring is not to be had here"
   local reads=300 least=$1 most=$2 per_cent=1000 round now task orders tracer traced=()
   head -c 1M /dev/zero >image
   start_server --reactors 1 --export a="$PWD/image" "${@:3}"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The loop of a mirror's thread.
+// The turns of a mirror's threads, and the steward's loop.
 #include "bridge/client/mirror/group_driver.hpp"
 
 #include <algorithm>

@@ -192,7 +192,7 @@ constexpr SettingRule kRules[] = {
      }},
     {"direct", nullptr, "true", "Bypass the page cache (O_DIRECT) for every export.",
      [](Settings& s, Value v) { return set_switch(s.direct, v); }},
-    {"no-uring", nullptr, "true", "Use threads instead of io_uring for files.",
+    {"no-uring", nullptr, "true", "Use threads for files, and io_uring for nothing.",
      [](Settings& s, Value v) { return set_switch(s.no_uring, v); }},
 };
 
