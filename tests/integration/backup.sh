@@ -2,6 +2,12 @@
 # The commands of "Backup" in docs/operations.md: a snapshot of a disk that is in use, with its file
 # system frozen or not, which is copied from an export of its own; and a clone.
 # SPDX-License-Identifier: BSD-3-Clause
+
+# A mount namespace of its own: those that other tests make meanwhile would keep copies of these mounts,
+# and with them what lies below.
+if ((EUID == 0)) && [[ -z ${own_mounts-} ]] && unshare --mount true 2>/dev/null; then
+  own_mounts=1 exec unshare --mount bash "$0" "$@"
+fi
 source "${BASH_SOURCE[0]%/*}/lib.sh"
 
 # store: images on XFS, which can share their blocks, and a server of them by a file.
