@@ -17,8 +17,6 @@ using std::chrono::steady_clock;
 
 /// Attempts at the same time.
 constexpr std::size_t kMostCalls = 32;
-/// For a server with a path: what is missing is its export.
-constexpr std::chrono::seconds kShortPatience{2};
 /// Between two attempts for a disk whose requests wait in the kernel.
 constexpr std::chrono::milliseconds kSoon{250};
 constexpr std::chrono::milliseconds kAskWhetherOver{100};
@@ -178,8 +176,7 @@ void Disks::leave_one(const EntryPtr& entry) {
 void Disks::attempt(const EntryPtr& entry) {
   const bool first_of_server = !options_.has_path();
   const auto done = entry->disk->attempt(
-      first_of_server ? options_.patience
-                      : std::min<std::chrono::milliseconds>(kShortPatience, options_.patience));
+      first_of_server ? options_.patience : std::min(options_.patience_on_path, options_.patience));
   const bool recovers = !done && entry->disk->waits_for_server();
   std::string told;
   {

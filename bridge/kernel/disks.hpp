@@ -37,6 +37,9 @@ const char* name_of(DiskState state);
 struct DisksOptions {
   /// How long an attempt waits for a server without a path.
   std::chrono::milliseconds patience{10'000};
+  /// The same for a server with a path, whose export is missing. Short, since other disks may wait
+  /// for the thread of the attempt.
+  std::chrono::milliseconds patience_on_path{2'000};
   std::function<bool()> has_path = [] { return true; };
   std::function<void()> on_unmapped = [] {};  ///< by another program
   std::chrono::milliseconds look_every{1000};

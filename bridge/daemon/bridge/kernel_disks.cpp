@@ -108,13 +108,17 @@ KernelDisks::KernelDisks(const BridgeOptions& options, const DiskFiles* files,
   if (files_ == nullptr && !options_.kernel) return;
   const auto patience =
       std::chrono::ceil<std::chrono::milliseconds>(options_.client.connect_timeout) + kMore;
-  disks_.emplace(kernel::DisksOptions{.patience = patience,
-                                      .has_path = [this] { return connections_.has_path(); },
-                                      .on_unmapped =
-                                          [this] {
-                                            if (files_ == nullptr) ::kill(::getpid(), SIGTERM);
-                                          },
-                                      .log = log_function()});
+  const kernel::DisksOptions defaults;
+  const bool alone = files_ == nullptr;  // what it waits for may be a mirror's server, too
+  disks_.emplace(
+      kernel::DisksOptions{.patience = patience,
+                           .patience_on_path = alone ? patience : defaults.patience_on_path,
+                           .has_path = [this] { return connections_.has_path(); },
+                           .on_unmapped =
+                               [this] {
+                                 if (files_ == nullptr) ::kill(::getpid(), SIGTERM);
+                               },
+                           .log = log_function()});
 }
 
 std::optional<kernel::Kept> KernelDisks::kept_of(const std::string& name) {

@@ -42,6 +42,7 @@ struct World {
   bool kernel_had_it = false;
   bool interrupted = false;
   KernelDisk::News news = KernelDisk::News::none;
+  std::chrono::milliseconds patience{};  ///< of the last attempt
   int attempts = 0, looks = 0, asks = 0, growths = 0, users = 0, most_users = 0;
   std::vector<std::string> ends;
 
@@ -62,8 +63,9 @@ class FakeDisk final : public KernelDisk {
  public:
   explicit FakeDisk(std::shared_ptr<World> world) : world_{std::move(world)} {}
 
-  tl::expected<void, rtrs::Failure> attempt(std::chrono::milliseconds) override {
+  tl::expected<void, rtrs::Failure> attempt(std::chrono::milliseconds patience) override {
     std::unique_lock lock{world_->mutex};
+    world_->patience = patience;
     const Use use{*world_};
     ++world_->attempts;
     world_->changed.wait(lock, [this] { return !world_->hangs || world_->interrupted; });
@@ -123,6 +125,7 @@ struct Bench {
   std::atomic<bool> has_path{true};
   std::atomic<int> unmapped{0};
   Disks disks{{.patience = 1000ms,
+               .patience_on_path = 700ms,
                .has_path = [this] { return has_path.load(); },
                .on_unmapped = [this] { ++unmapped; },
                .look_every = 5ms,
@@ -158,6 +161,18 @@ TEST_CASE("disks: each one is served, and told of") {
   CHECK(all[0].device == "/dev/nbd9");
   CHECK(all[0].state == DiskState::serving);
   CHECK(bench.state("b") == "serving");
+}
+
+TEST_CASE("disks: an attempt has the time that is told, with a path and without one") {
+  Bench bench;
+  const auto patience_with = [&](bool path, const std::string& name) {
+    bench.has_path = path;
+    const auto world = bench.add(name);
+    CHECK(bench.comes_to(name, "serving"));
+    return world->get(&World::patience);
+  };
+  CHECK(patience_with(true, "a") == 700ms);
+  CHECK(patience_with(false, "b") == 1000ms);
 }
 
 TEST_CASE("disks: one that fails, hangs or is another one keeps nobody from anything") {
