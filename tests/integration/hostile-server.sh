@@ -1,27 +1,12 @@
 #!/bin/bash
-# Servers that do not play by the rules, at every stage of the protocol: a client program of ours says who
-# and why, its NBD clients get an error or the right data, and it serves when the server is good again.
+# Servers that do not play by the rules before a session is up: a client program of ours says who and why,
+# its NBD clients get an error, and it serves when the server is good again.
 # SPDX-License-Identifier: BSD-3-Clause
-source "${BASH_SOURCE[0]%/*}/lib.sh"
+source "${BASH_SOURCE[0]%/*}/hostile_stage.sh"
 
-# In stages with time in them many programs run side by side.
-stage() {
-  local command=("${nbdkit_command[@]}" "$plugin")
-  [[ $face != bridge ]] || command=("${bridge_command[@]}")
-  limited /usr/bin/python3 -B "$source_dir/tests/integration/hostile_server.py" "$1" "$face" "${command[@]}"
-}
 it "refusals, hellos, records and info responses that cannot be" stage handshake
 it "with connect=now it does not start, and says who and why" stage start
 it "silence at any step before the session is up is given up by connect-timeout" stage silence
 it "SIGTERM while a server is silent at any step: it leaves within 5 s" stage sigterm
-it "replies that are none end the path, and the request has the right answer" stage answer
-it "what nobody asked for does no harm" stage unasked
-it "answers to OPEN and DEVICE INFO that make no sense" stage open
-it "a server that has something else, or nonsense, after it has forgotten the session" stage renewal
-it "BLOCK STATUS answers that are empty, overlap or lead beyond the end" stage status
-it "lists of exports that are damaged, without end or as large as memory" stage list
-it "addresses that are none, too many or never come, with paths=auto: the disk works" stage addresses
-it "CLOSEs that end late, at a server that uses ids again: each device has its own requests" stage linux
-it "with a second path that is good, nobody notices the hostile one" stage second
 
 finish
