@@ -29,8 +29,7 @@ bool UnflushedWrites::lose() {
 
 bool VolatileEpoch::enter(std::uint64_t epoch) {
   if (epoch == 0) return false;
-  const std::uint64_t before = std::exchange(known_, epoch);
-  return before != 0 && before != epoch;
+  return differ(std::exchange(known_, epoch), epoch);
 }
 
 }  // namespace rnbd

@@ -43,8 +43,17 @@ class UnflushedWrites {
   /// success. `told` counts the losses that the user knows.
   int end_flush(const Flush& flush, int error, std::atomic<std::uint64_t>& told);
 
+  /// Some writes may not be durable.
+  bool pending() const {
+    std::lock_guard lock{mutex_};
+    return pending_.load() || flushing_ != 0;
+  }
   /// Writes that were not durable may be lost. False: there were none.
   bool lose();
+  std::uint64_t losses() const {
+    std::lock_guard lock{mutex_};
+    return losses_;
+  }
   /// The losses that some user knows. A new user starts with this number, and hears of later
   /// losses.
   std::uint64_t told() const {
@@ -69,6 +78,11 @@ class VolatileEpoch {
   /// A session with this epoch replaces the last one; 0: the server has no epoch. True: the machine
   /// was restarted in between.
   bool enter(std::uint64_t epoch);
+  std::uint64_t known() const { return known_; }
+  /// The same of two epochs.
+  static bool differ(std::uint64_t was, std::uint64_t is) {
+    return was != 0 && is != 0 && was != is;
+  }
 
  private:
   std::uint64_t known_ = 0;

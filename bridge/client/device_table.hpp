@@ -218,6 +218,8 @@ class DeviceTable {
   // ---- Sessions with the server ----
   const Era& era() const { return orders_.era(); }
   bool is_past(std::uint64_t era) const { return orders_.is_past(era); }
+  /// The one up to which losses are noted.
+  std::uint64_t volatile_epoch() const { return volatile_epoch_.known(); }
   bool numbered() const { return OpenOrders::numbered(era().limits); }
   /// The first session is up.
   void enter(const rtrs::SessionLimits& limits);

@@ -27,6 +27,19 @@ struct ZeroOptions {
   bool fast = false;       ///< EOPNOTSUPP unless it is faster than writing zeroes
 };
 
+/// A disk as one user leaves it to a successor in another process.
+struct LeftDisk {
+  std::string name;
+  std::uint64_t size = 0;  ///< bytes, as the user knows it
+  wire::Uuid export_uuid{};
+  bool read_only = false;  ///< for this user
+  bool writer = false;     ///< this process had the right to change it
+  bool unflushed = false;  ///< answered writes may not be durable
+  bool lost = false;       ///< some may be lost, and this user has not heard of that
+  Witness witness{};       ///< a writer's is the process's, another user's what it has seen
+  std::uint64_t volatile_epoch = 0;
+};
+
 /// The lanes that a disk offers to event loops.
 class LaneSource {
  public:
@@ -75,6 +88,17 @@ class Disk {
   ///
   /// Threads: its user's, while no call is under way.
   virtual void grow_to(std::uint64_t size) { grow(geometry_, size); }
+
+  /// None: nobody can go on where this user ends.
+  virtual std::optional<LeftDisk> leave_behind() const { return std::nullopt; }
+  /// This user goes on where one of another process has ended. Returns "" or the reason why it must
+  /// not: requests that were made for the disk there would not be right for this one. If the server
+  /// may have lost writes, the next flush fails, once. May wait for a second.
+  ///
+  /// Threads: the user's, before the first request.
+  virtual std::string go_on_from(const LeftDisk& /*left*/, const rtrs::Interrupt& /*interrupt*/) {
+    return "disks of this kind are not handed over";
+  }
 
   int read(std::uint64_t offset, rtrs::MutableBytes data, const rtrs::Interrupt& interrupt);
   int write(std::uint64_t offset, rtrs::ConstBytes data, bool fua,

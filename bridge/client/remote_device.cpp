@@ -3,8 +3,11 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
+#include <thread>
 
 #include "bridge/client/control.hpp"
+#include "bridge/client/reopen.hpp"
 #include "bridge/client/whole_extents.hpp"
 
 namespace rnbd {
@@ -35,6 +38,72 @@ tl::expected<void, Failure> RemoteDevice::look_again(const Interrupt& interrupt)
   if (!geometry) return tl::unexpected(geometry.error());
   geometry_ = *geometry;
   return {};
+}
+
+std::optional<LeftDisk> RemoteDevice::leave_behind() const {
+  const Session::Known known = session_->known_of(*mapping_);
+  if (known.lost || mapping_->in_doubt || !geometry_.own_peer ||
+      geometry_.export_uuid == wire::Uuid{}) {
+    return std::nullopt;
+  }
+  const bool writer =
+      !read_only() && (!must_claim() || session_->covers(*mapping_, geometry_.witness));
+  LeftDisk left{.name = mapping_->name,
+                .size = geometry_.size,
+                .export_uuid = geometry_.export_uuid,
+                .read_only = read_only(),
+                .writer = writer,
+                .unflushed = mapping_->handle.unflushed.pending(),
+                .lost = losses_told_ != mapping_->handle.unflushed.losses(),
+                .witness = writer ? known.witness : geometry_.witness,
+                .volatile_epoch = known.volatile_epoch};
+  left.witness.generation = known.witness.generation;
+  left.witness.storage_life = known.witness.storage_life;
+  return left;
+}
+
+/// Nobody else has had the right to change the device since a user left it who had that right. No
+/// number of another origin proves that, since nobody had the right in between.
+bool RemoteDevice::follows(const LeftDisk& left, const Interrupt& interrupt) {
+  constexpr std::chrono::milliseconds kPause{50};
+  const std::uint64_t was = left.witness.writer_serial;
+  // The number is this process's own.
+  if (!must_claim()) return session_->known_of(*mapping_).witness.writer_serial == was + 1;
+  // A server tells no number while somebody may write, as the session that has just ended.
+  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds{1};
+  while (geometry_.witness.writer_serial == 0 && std::chrono::steady_clock::now() < until) {
+    std::this_thread::sleep_for(kPause);
+    if (interrupt() || !look_again(interrupt)) break;
+  }
+  return geometry_.witness.writer_serial == was;
+}
+
+std::string RemoteDevice::go_on_from(const LeftDisk& left, const Interrupt& interrupt) {
+  constexpr const char* kOtherWriter = "another client may have written meanwhile";
+  read_only_ = read_only_ || left.read_only;
+  if (!geometry_.own_peer || geometry_.export_uuid != left.export_uuid)
+    return "it is other storage (its export UUID changed)";
+  if (geometry_.size < left.size) return "it has become smaller";
+  const auto found = session_->known_of(*mapping_).witness.found_generation;
+  if (is_outdated(left.witness.generation, found))
+    return "the server's record of its writers is older than what was known";
+  // From here on the session notes losses itself.
+  UnflushedWrites& unflushed = mapping_->handle.unflushed;
+  if (left.unflushed || left.lost) unflushed.note();
+  if (left.writer) {
+    if (read_only() || !follows(left, interrupt)) return kOtherWriter;
+  } else {
+    // A CLAIM tells the server what this user has seen.
+    geometry_.witness.sight = left.witness.sight;
+    geometry_.witness.writer_serial = left.witness.writer_serial;
+    const bool claimed = !read_only() && !must_claim();
+    if (claimed && !session_->covers(*mapping_, geometry_.witness)) return kOtherWriter;
+  }
+  const Session::Known known = session_->known_of(*mapping_);
+  const bool lost = VolatileEpoch::differ(left.volatile_epoch, known.volatile_epoch) ||
+                    left.witness.storage_life != known.witness.storage_life;
+  if ((left.unflushed && lost) || left.lost) unflushed.lose();
+  return "";
 }
 
 int RemoteDevice::send(rtrs::Operation& operation, const Interrupt& interrupt) {

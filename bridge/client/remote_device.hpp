@@ -50,6 +50,9 @@ class RemoteDevice final : public Disk {
   std::shared_ptr<LaneSource> lane_source() override { return session_; }
 
   tl::expected<void, Failure> look_again(const Interrupt& interrupt) override;
+  /// For devices of rnbdkit servers that have a UUID.
+  std::optional<LeftDisk> leave_behind() const override;
+  std::string go_on_from(const LeftDisk& left, const Interrupt& interrupt) override;
   int flush(const Interrupt& interrupt) override;
   int extents(std::uint64_t offset, std::uint64_t length, std::size_t max_extents,
               std::vector<wire::Extent>& extents, const Interrupt& interrupt) override;
@@ -60,6 +63,7 @@ class RemoteDevice final : public Disk {
 
  private:
   class AsyncClaim;
+  bool follows(const LeftDisk& left, const Interrupt& interrupt);
 
   friend class Session;
   RemoteDevice(std::shared_ptr<Session> session, std::shared_ptr<Session::Mapping> mapping,

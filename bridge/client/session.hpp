@@ -181,6 +181,8 @@ class Session final : public rtrs::RecoveryHandler,
     DeviceGeometry geometry;
     bool claimed = false;
     bool lost = false;
+    Witness witness;                   ///< as told in the newest session
+    std::uint64_t volatile_epoch = 0;  ///< see DeviceTable
   };
 
   explicit Session(rtrs::Log log);
@@ -190,6 +192,8 @@ class Session final : public rtrs::RecoveryHandler,
   tl::expected<DeviceGeometry, Failure> ask_geometry(Mapping& mapping, const Interrupt& interrupt);
   tl::expected<DeviceGeometry, Failure> look_again(Mapping& mapping, const Interrupt& interrupt);
   Known known_of(const Mapping& mapping) const;
+  /// The session may write to it, and so may a user that saw the content at `seen`.
+  bool covers(const Mapping& mapping, const Witness& seen) const;
   int claim(Mapping& mapping, const Witness& seen, const Interrupt& interrupt);
   Disk::BegunClaim begin_claim(Mapping& mapping, const Witness& seen, std::function<void()> again,
                                std::uint64_t& asked_in);

@@ -171,7 +171,13 @@ tl::expected<DeviceGeometry, Failure> Session::ask_geometry(Mapping& mapping,
 
 Session::Known Session::known_of(const Mapping& mapping) const {
   std::lock_guard lock{mutex_};
-  return {mapping.geometry, mapping.claimed, !mapping.loss.empty()};
+  return {mapping.geometry, mapping.claimed, !mapping.loss.empty(), mapping.witness,
+          table_.volatile_epoch()};
+}
+
+bool Session::covers(const Mapping& mapping, const Witness& seen) const {
+  std::lock_guard lock{mutex_};
+  return mapping.claim(seen) == Mapping::Claim::covered;
 }
 
 /// Asks for the present size of an open device. Only servers with the extension are asked; while

@@ -6,6 +6,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstddef>
 #include <cstdlib>
@@ -100,10 +101,13 @@ std::vector<Inherited> inherited() {
 
 void notify_manager(const std::string& state) { send_to_manager(state, -1); }
 
-bool manager_keeps_descriptors() {
+std::size_t most_kept_descriptors() {
   const char* most = std::getenv("FDSTORE");
-  return std::getenv("NOTIFY_SOCKET") != nullptr && most != nullptr && std::atoi(most) > 0;
+  if (std::getenv("NOTIFY_SOCKET") == nullptr || most == nullptr) return 0;
+  return static_cast<std::size_t>(std::max(std::atoi(most), 0));
 }
+
+bool manager_keeps_descriptors() { return most_kept_descriptors() != 0; }
 
 bool store_descriptor(const std::string& name, int fd) {
   return send_to_manager("FDSTORE=1\nFDNAME=" + std::string{kStoredPrefix} + name + "\n", fd);

@@ -2,6 +2,7 @@
 // Messages between the daemon and its service manager.
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <tl/expected.hpp>
 #include <vector>
@@ -16,6 +17,8 @@ void notify_manager(const std::string& state);
 /// manager does not report it, so the unit must, by Environment=FDSTORE=N.
 /// Source: sd_notify(3), systemd.service(5).
 bool manager_keeps_descriptors();
+/// How many it keeps; 0: none.
+std::size_t most_kept_descriptors();
 /// Gives the manager a descriptor to keep, under kStoredPrefix and a name. False: it was not sent.
 bool store_descriptor(const std::string& name, int fd);
 /// Makes the manager drop the descriptor of this name.

@@ -83,7 +83,12 @@ std::optional<Released> Connection::release() {
   const int socket =
       intake_ > Intake::ending ? -1 : ::fcntl(stream_.descriptor(), F_DUPFD_CLOEXEC, 0);
   if (socket < 0) return std::nullopt;
-  return Released{socket, {reinterpret_cast<const char*>(staging_.get()), staged_}};
+  return Released{.socket = socket,
+                  .unread = {reinterpret_cast<const char*>(staging_.get()), staged_},
+                  .flags = agreement_.flags,
+                  .framing = agreement_.framing,
+                  .block_status = agreement_.block_status,
+                  .disk = agreement_.device->leave_behind()};
 }
 
 bool Connection::grow(std::uint64_t size) {

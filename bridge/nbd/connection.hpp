@@ -86,6 +86,11 @@ class Connection {
   void prepare_release() { releasing_ = true; }
   /// None if the client has left.
   std::optional<Released> release();
+  /// Another process could go on with it. That cannot have the keys of TLS.
+  bool can_be_handed_over() const {
+    return !watched() && intake_ == Intake::open && !releasing_ && !stream_.encrypted() &&
+           agreement_.device->leave_behind().has_value();
+  }
   /// No more requests; those in flight are still answered.
   void drain();
   /// The client gets no more answers. Its requests may still end for a while, so that its device

@@ -70,6 +70,9 @@ void Front::start() {
     workers_.push_back(
         std::make_unique<Worker>(i, pool_, into(request_complaints_), options_.make_call));
   }
+}
+
+void Front::open_door() {
   acceptor_ = std::thread{[this] { accept_clients(); }};
 }
 
@@ -83,12 +86,7 @@ void Front::add(std::vector<Listener> listeners) {
 
 void Front::stop(std::chrono::milliseconds patience) {
   if (workers_.empty()) return;
-  {
-    const std::lock_guard lock{mutex_};
-    closed_ = true;
-  }
-  wake_.wake();
-  if (acceptor_.joinable()) acceptor_.join();  // else it could not be started
+  close_door();
   {
     const std::lock_guard lock{mutex_};
     stopping_ = true;
@@ -99,6 +97,16 @@ void Front::stop(std::chrono::milliseconds patience) {
     changed_.wait(lock, [this] { return meetings_.empty(); });
   }
   workers_.clear();
+}
+
+/// Nobody comes in any more.
+void Front::close_door() {
+  {
+    const std::lock_guard lock{mutex_};
+    closed_ = true;
+  }
+  wake_.wake();
+  if (acceptor_.joinable()) acceptor_.join();  // else it could not be started, or was closed before
 }
 
 Front::Usage Front::usage() const {
@@ -186,7 +194,7 @@ void Front::meet(Meetings::iterator place) {
     int socket;
     static bool ended(void* context) {
       const auto& self = *static_cast<const Patience*>(context);
-      return self.front.stopping_.load() || has_gone(self.socket);
+      return self.front.closed_.load() || has_gone(self.socket);
     }
   } patience{*this, place->socket};
   const Interrupt interrupt{&Patience::ended, &patience};
@@ -201,11 +209,10 @@ void Front::meet(Meetings::iterator place) {
   forget(place);
 }
 
-/// Ends the handshake. False: the worker is stopping and accepts no client, because its thread may
-/// have ended.
+/// Ends the handshake. False: nobody comes in any more.
 bool Front::hand_over(Meetings::iterator place, Agreement& agreement) {
   const std::lock_guard lock{mutex_};
-  if (stopping_ || place->turned_away) return false;
+  if (closed_ || place->turned_away) return false;
   worker_for(agreement).adopt(place->socket, std::move(agreement));
   meetings_.erase(place);
   changed_.notify_all();
@@ -245,6 +252,28 @@ std::optional<Released> Front::Releasing::await(std::chrono::steady_clock::time_
   for (auto& answer : answers_) {
     if (answer.wait_until(until) != std::future_status::ready) return std::nullopt;
     if (auto one = answer.get()) released = std::move(one);
+  }
+  return released;
+}
+
+Front::ReleasingAll Front::release_all() {
+  close_door();
+  ReleasingAll releasing;
+  for (const auto& worker : workers_) releasing.begun_.push_back(worker->release_all());
+  return releasing;
+}
+
+std::vector<Released> Front::ReleasingAll::await(std::chrono::steady_clock::time_point until) {
+  std::vector<Released> released;
+  for (auto& each : begun_) {
+    for (auto& answer : each.get()) {
+      if (answer.wait_until(until) != std::future_status::ready) continue;
+      auto one = answer.get();
+      if (one && one->disk)
+        released.push_back(*std::move(one));
+      else if (one)
+        ::close(one->socket);  // its disk was lost meanwhile
+    }
   }
   return released;
 }

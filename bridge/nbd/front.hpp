@@ -35,13 +35,15 @@ struct FrontOptions {
 /// Threads: one that accepts, one per handshake, the workers; the functions any.
 class Front {
  public:
-  /// Listens already; serves after start().
+  /// Listens already; serves after start(), and lets clients in after open_door().
   Front(Exports& exports, std::vector<Listener> listeners, FrontOptions options);
   ~Front();
   Front(const Front&) = delete;
   Front& operator=(const Front&) = delete;
 
   void start();
+  /// Once at most, and not after release_all() or stop().
+  void open_door();
   /// Takes over a client after its negotiation. False: no client is accepted any more.
   bool adopt(int socket, Agreement agreement);
   /// The device of the client that is watched so has `size` bytes by now. False: ask again later.
@@ -59,6 +61,19 @@ class Front {
   };
   /// Begins to end the client that is watched so. Between start() and stop().
   Releasing release(const Watched* client);
+  /// Clients that end between two requests.
+  class ReleasingAll {
+   public:
+    /// The clients whose requests end in time; the others go on until stop().
+    std::vector<Released> await(std::chrono::steady_clock::time_point until);
+
+   private:
+    friend class Front;
+    std::vector<std::future<Worker::Releases>> begun_;  ///< one of each worker
+  };
+  /// Accepts nobody any more, and begins to end all clients that another process could go on with.
+  /// Between start() and stop().
+  ReleasingAll release_all();
   /// Adds a listener.
   void add(std::vector<Listener> listeners);
   /// Answers the requests in flight, for at most `patience`, and ends every connection.
@@ -75,6 +90,7 @@ class Front {
 
  private:
   void accept_clients();
+  void close_door();
   bool take_up_listeners();
   /// A client that has not chosen its export yet. The oldest makes room when there are too many.
   struct Meeting {
@@ -110,8 +126,8 @@ class Front {
   Meetings meetings_;                  ///< oldest first; guarded by mutex_, as the next three
   unsigned turned_away_ = 0;           ///< of meetings_
   std::vector<Listener> added_;        ///< not taken up yet
-  bool closed_ = false;                ///< nobody comes in any more
-  std::atomic<bool> stopping_{false};  ///< changes with mutex_ held
+  std::atomic<bool> closed_{false};    ///< nobody comes in any more; changes with mutex_ held
+  std::atomic<bool> stopping_{false};  ///< likewise
 };
 
 }  // namespace rnbd::nbd

@@ -26,6 +26,10 @@ struct Watched {
 struct Released {
   int socket = -1;     ///< the holder of this closes it
   std::string unread;  ///< bytes that the client has sent behind its last request that was answered
+  std::uint16_t flags = 0;  ///< these three as in Agreement
+  Framing framing = Framing::simple;
+  bool block_status = false;
+  std::optional<LeftDisk> disk = {};  ///< none: only its observer knows how to go on
 };
 
 /// The agreement between a client and us.

@@ -83,6 +83,25 @@ std::future<std::optional<Released>> Worker::release(const Watched* client) {
   return future;
 }
 
+std::future<Worker::Releases> Worker::release_all() {
+  auto promise = std::make_shared<std::promise<Releases>>();
+  auto future = promise->get_future();
+  posted_.post([this, promise] {
+    while (!resting_.empty()) wake(resting_.front());
+    Releases releases;
+    for (Connection& connection : connections_) {
+      if (!connection.can_be_handed_over()) {
+        if (!connection.watched()) connection.drain();
+        continue;
+      }
+      releases.push_back(releasing_[&connection].get_future());
+      connection.prepare_release();
+    }
+    promise->set_value(std::move(releases));
+  });
+  return future;
+}
+
 void Worker::stop(std::chrono::milliseconds patience) {
   posted_.post([this, patience] {
     stopping_ = true;

@@ -71,6 +71,9 @@ class Worker {
   /// Ends the client that is watched so, between two requests. The answer comes when that is done;
   /// none if it has left, or is another worker's.
   std::future<std::optional<Released>> release(const Watched* client);
+  using Releases = std::vector<std::future<std::optional<Released>>>;
+  /// Ends each client that another process could go on with, as release() does.
+  std::future<Releases> release_all();
   /// Answers the requests in flight, for at most `patience`, and ends.
   void stop(std::chrono::milliseconds patience);
 

@@ -39,6 +39,7 @@ class Bridge {
     fuzz::require(listeners.has_value(), "the front listens");
     front_ = std::make_unique<nbd::Front>(exports_, std::move(*listeners), nbd::FrontOptions{});
     front_->start();
+    front_->open_door();
     auto device = connections_.open("disk0", /*readonly=*/false, {});
     fuzz::require(device.has_value(), "the device opens");
     device_ = *device;

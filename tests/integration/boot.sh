@@ -69,6 +69,25 @@ mounts() {
 }
 it "what a mount stands on comes before it, and is there for its last writes" mounts
 
+# The mount's connection is the one of before: nbdfuse makes no other.
+restarted() {
+  local before
+  machine_with_its_own_disk
+  start_machine
+  in_machine dd if=/dev/zero of=/mnt/disk0/nbd bs=4k count=1 conv=notrunc,fsync
+  before=$(in_machine systemctl show -P MainPID rnbd-bridge@disk0.service)
+  in_machine systemctl restart rnbd-bridge@disk0.service
+  [[ $(in_machine systemctl show -P MainPID rnbd-bridge@disk0.service) != "$before" ]] || fail "it was not restarted"
+  echo 'after the restart' >"$machine/files/root/words"
+  in_machine dd if=/root/words of=/mnt/disk0/nbd conv=notrunc,fsync
+  in_machine systemctl restart rnbd-bridge@disk0.service
+  in_machine dd if=/mnt/disk0/nbd of=/root/read bs=18 count=1
+  cmp "$machine/files/root/read" "$machine/files/root/words"
+  cmp -n 18 "$machine/files/srv/disk0.img" "$machine/files/root/words"
+  shut_down_machine
+}
+it "an NBD client goes on when systemd restarts the bridge" restarted
+
 # A bridge that is only one for systemd and rnbd-ctl, because this kernel may have no nbd.
 bridge_that_pretends() {
   put /usr/sbin/rnbd-bridge <<'EOF'

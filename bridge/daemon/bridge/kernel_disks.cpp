@@ -14,7 +14,6 @@
 #include <utility>
 
 #include "bridge/daemon/logging.hpp"
-#include "bridge/daemon/notify.hpp"
 #include "bridge/daemon/shutdown.hpp"
 #include "bridge/kernel/face.hpp"
 #include "bridge/kernel/mapping.hpp"
@@ -27,8 +26,6 @@ using kernel::DiskStatus;
 using std::chrono::steady_clock;
 
 constexpr std::string_view kSocket = "socket-", kState = "state-";
-/// For requests under way; less than kLeaveWithin by the time that closing everything takes.
-constexpr std::chrono::milliseconds kDrain{3000};
 /// For attempts to end that were told to.
 constexpr std::chrono::milliseconds kTimeToEnd{500};
 /// Beyond connect-timeout, so that the reason is the server's.
@@ -83,14 +80,16 @@ void tell(rtrs::LogLevel level, const std::string& text) { log_function()(level,
 
 }  // namespace
 
-StoredDisks take_stored_disks() {
+StoredDisks take_stored_disks(std::vector<StoredDescriptor>& stored) {
   StoredDisks disks;
-  for (const StoredDescriptor& each : stored_descriptors()) {
+  std::erase_if(stored, [&](const StoredDescriptor& each) {
     const std::string_view name{each.name};
-    forget_descriptor(each.name);
-    if (name.starts_with(kSocket)) disks[each.name.substr(kSocket.size())].socket = each.fd;
-    if (name.starts_with(kState)) disks[each.name.substr(kState.size())].state = each.fd;
-  }
+    const bool socket = name.starts_with(kSocket), state = name.starts_with(kState);
+    if (socket || state) forget_descriptor(each.name);
+    if (socket) disks[each.name.substr(kSocket.size())].socket = each.fd;
+    if (state) disks[each.name.substr(kState.size())].state = each.fd;
+    return socket || state;
+  });
   std::erase_if(disks, [](const auto& disk) {
     if (disk.second.socket < 0) ::close(disk.second.state);
     return disk.second.socket < 0;
@@ -109,7 +108,7 @@ KernelDisks::KernelDisks(const BridgeOptions& options, const DiskFiles* files,
   const auto patience =
       std::chrono::ceil<std::chrono::milliseconds>(options_.client.connect_timeout) + kMore;
   const kernel::DisksOptions defaults;
-  const bool alone = files_ == nullptr;  // what it waits for may be a mirror's server, too
+  const bool alone = files_ == nullptr;  // nobody else waits for the thread
   disks_.emplace(
       kernel::DisksOptions{.patience = patience,
                            .patience_on_path = alone ? patience : defaults.patience_on_path,
@@ -173,10 +172,12 @@ tl::expected<void, Failure> KernelDisks::await_single() {
 
 // ---- The end ------------------------------------------------------------------------------------
 
-void KernelDisks::end() {
+void KernelDisks::stop() {
+  if (disks_) disks_->stop(steady_clock::now() + kTimeToEnd);
+}
+
+void KernelDisks::end(steady_clock::time_point until) {
   if (!disks_) return;
-  disks_->stop(steady_clock::now() + kTimeToEnd);
-  const auto until = steady_clock::now() + kDrain;
   if (!manager_keeps_descriptors()) return disks_->leave(until);
   std::size_t names = 0;
   for (const auto& [name, kept] : disks_->hand_over(until)) {

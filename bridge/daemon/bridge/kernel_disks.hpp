@@ -2,6 +2,7 @@
 // The disks of the kernel that a bridge serves: the one of its options, or those of files.
 #pragma once
 
+#include <chrono>
 #include <map>
 #include <memory>
 #include <optional>
@@ -13,6 +14,7 @@
 #include "bridge/control/commands.hpp"
 #include "bridge/daemon/bridge/disk_files.hpp"
 #include "bridge/daemon/bridge/options.hpp"
+#include "bridge/daemon/notify.hpp"
 #include "bridge/kernel/disks.hpp"
 #include "bridge/nbd/front.hpp"
 
@@ -21,9 +23,9 @@ namespace rnbd {
 /// Descriptors of predecessors, by the names of their disks.
 using StoredDisks = std::map<std::string, kernel::Kept>;
 
-/// The service manager keeps them no longer: they must not hide this process's death from the
-/// kernel. Call it before BridgeListeners::open().
-StoredDisks take_stored_disks();
+/// Takes the disks out of what the service manager has kept. It keeps them no longer: they must not
+/// hide this process's death from the kernel.
+StoredDisks take_stored_disks(std::vector<StoredDescriptor>& stored);
 
 /// Threads: begin() and end() one at a time, the rest any.
 class KernelDisks {
@@ -37,9 +39,11 @@ class KernelDisks {
   ///
   /// Errors: those of a single one.
   tl::expected<void, Failure> begin();
+  /// Ends attempts to serve them.
+  void stop();
   /// Leaves the disks to a successor if the service manager keeps them for that one, else takes
-  /// them away.
-  void end();
+  /// them away. Requests under way may take until then.
+  void end(std::chrono::steady_clock::time_point until);
 
   /// ", /dev/nbd0" or ", 31 of 32 disks"; "": there is none.
   std::string before_server() const;

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // rnbd-bridge: an NBD server in front of a block device of an RNBD server.
+#include <unistd.h>
+
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstdio>
 #include <exception>
 #include <iterator>
@@ -18,6 +21,7 @@
 #include "bridge/control/unix_socket.hpp"
 #include "bridge/daemon/bridge/disk_files.hpp"
 #include "bridge/daemon/bridge/kernel_disks.hpp"
+#include "bridge/daemon/bridge/left_clients.hpp"
 #include "bridge/daemon/bridge/listeners.hpp"
 #include "bridge/daemon/bridge/metrics.hpp"
 #include "bridge/daemon/bridge/options.hpp"
@@ -149,8 +153,19 @@ int give_back(nbd::Front& front, Connections& connections, const Failure& why) {
   return why.error == ESTALE ? 2 : 1;
 }
 
+/// A later version may have stored what this one does not know.
+void forget_all(const std::vector<StoredDescriptor>& unknown) {
+  for (const StoredDescriptor& each : unknown) {
+    forget_descriptor(each.name);
+    ::close(each.fd);
+  }
+}
+
 int serve(const BridgeOptions& options, const DiskFiles* files) {
-  StoredDisks stored = take_stored_disks();
+  std::vector<StoredDescriptor> stored = stored_descriptors();
+  StoredDisks stored_disks = take_stored_disks(stored);
+  LeftClients left{stored};
+  forget_all(stored);
   auto opened = BridgeListeners::open(options);
   if (!opened) return complain(opened.error());
   BridgeListeners& listeners = **opened;
@@ -163,7 +178,8 @@ int serve(const BridgeOptions& options, const DiskFiles* files) {
   if (!wrong_place.empty()) return complain(wrong_place);
   warn(options, listeners);
   Connections connections{options.client, log_function()};
-  if (options.client.connect_now) {
+  // Their disks are opened anyway, and a trial would be one more writer.
+  if (options.client.connect_now && left.empty()) {
     if (auto usable = connections.attach(); !usable) return complain(usable.error().text);
   }
   nbd::Exports exports{options.client, connections};
@@ -184,7 +200,7 @@ int serve(const BridgeOptions& options, const DiskFiles* files) {
             options.metrics, [&] { return metrics.page(); }, metrics_server);
       },
       log_function());
-  KernelDisks disks{options, files, connections, front, std::move(stored)};
+  KernelDisks disks{options, files, connections, front, std::move(stored_disks)};
   auto of_client = metrics.with_limits(client_commands(options.client, connections));
   auto all = with_late(with_listeners(std::move(of_client), listeners), "metrics", *late_metrics);
   std::ranges::move(metrics.commands(), std::back_inserter(all));
@@ -202,6 +218,7 @@ int serve(const BridgeOptions& options, const DiskFiles* files) {
   }
   late_metrics->start();
   signals_mean_drain();
+  left.go_on(options.client, exports, front);
   const std::string wrong = tell_ready(options, listeners, disks);
   listeners.await_others([&](auto late) { front.add(std::move(late)); },
                          [&] { notify_manager(status_line(options, listeners)); });
@@ -223,8 +240,19 @@ int serve(const BridgeOptions& options, const DiskFiles* files) {
   late_metrics.reset();
   metrics_server.reset();
   listeners.end();
-  disks.end();
-  front.stop(kDrain);
+  const auto until = std::chrono::steady_clock::now() + kDrain;
+  auto clients = left.end();
+  disks.stop();
+  std::optional<nbd::Front::ReleasingAll> releasing;
+  if (manager_keeps_descriptors()) releasing = front.release_all();
+  disks.end(until);
+  if (releasing) {
+    std::ranges::move(releasing->await(until), std::back_inserter(clients));
+    store_clients(std::move(clients));
+  }
+  left.close_disks();
+  front.stop(std::chrono::ceil<std::chrono::milliseconds>(
+      std::max(until - std::chrono::steady_clock::now(), {})));
   connections.leave();
   return wrong.empty() ? 0 : 1;
 }

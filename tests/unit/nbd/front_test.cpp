@@ -41,6 +41,7 @@ struct World {
                        if (level != rtrs::LogLevel::debug) said.push_back(line);
                      }});
     front->start();
+    front->open_door();
   }
   ~World() { ::unlink(path.c_str()); }
 
