@@ -5,6 +5,16 @@
 # SPDX-License-Identifier: BSD-3-Clause
 source "${BASH_SOURCE[0]%/*}/mirror_members.sh"
 
+histories=${FULL:+100} # how often a history is forced, or a server set back
+histories=${histories:-1}
+# history TITLE FUNCTION [ARGUMENTS...]: so often.
+history() {
+  local run
+  for ((run = 1; run <= histories; ++run)); do it "$@"; done
+}
+# a_while: of a history that is told often. Each has its moments.
+a_while() { ((histories == 1)) || sleep "$((RANDOM % 4)).$((RANDOM % 10))"; }
+
 # The chapter of docs/mirror.md, as an operator follows it.
 two_of_three_gone() {
   local a b
@@ -546,8 +556,11 @@ forced_beside() {
   local old=$uri
   nbdsh <<<'h.pwrite(b"o" * 65536, 0, nbd.CMD_FLAG_FUA)'
   eventually 120 all_in_step_of old
+  a_while
   end_forward 127.0.0.1
+  a_while
   nbdsh <<<'h.pwrite(b"A" * 65536, 0, nbd.CMD_FLAG_FUA)'
+  a_while
   mirror="rnbd-mirror+tcp://$a,$b/disk0?$group"
   face_of_mirror "control=$PWD/control" connect-timeout=120s
   spawn user /usr/bin/python3 -m nbd -u "$uri" -c 'h.pwrite(b"B" * 65536, 1 << 20, nbd.CMD_FLAG_FUA)'
@@ -558,6 +571,7 @@ forced_beside() {
   mirror_order force "$b" --force --split
   wait_end user 30 || fail "the user still waits"
   ((status == 0)) || fail "the user: $(cat user.log)"
+  a_while
   stop nbdkit 10
   port=${member_port[b]} start_forward 127.0.0.1 "$forward_port"
   wait_for_line old.log "an operator has had another client go on with other servers"
@@ -566,7 +580,7 @@ forced_beside() {
   end_forward 127.0.0.1
 }
 used() { [[ $(mirror_says ".members[$1].trouble") == *"writes to it"* ]]; }
-it "a client that was cut off ends when it meets a server that an operator has forced" forced_beside
+history "a client that was cut off ends when it meets a server that an operator has forced" forced_beside
 
 # Where c was, a server says that another client writes to its disk. It is discarded, and then two of
 # three are gone.
@@ -626,13 +640,16 @@ snapshot() {
   face_of_mirror "control=$PWD/control"
   nbdsh <<<'h.pwrite(b"o" * 65536, 0, nbd.CMD_FLAG_FUA)'
   eventually 120 all_in_step
+  a_while
   stop nbdkit 10
   save b
   face_of_mirror "control=$PWD/control"
   nbdsh <<<'h.pwrite(b"N" * 65536, 0, nbd.CMD_FLAG_FUA)'
+  a_while
   if [[ $1 == away ]]; then
     kill_hard b
     nbdsh <<<'h.pwrite(b"N" * 65536, 1 << 20, nbd.CMD_FLAG_FUA)'
+    a_while
     start_member b
     set_back b
     wait_for_line nbdkit.log "127.0.0.1:${member_port[b]} was set back to an earlier state"
@@ -652,7 +669,7 @@ snapshot() {
   nbdsh <<<'assert all(h.pread(1, 0) == b"N" for _ in range(8))'
   copies_are_same a b
 }
-it "a server that was set back while it was away gets a full copy" snapshot away
-it "a server that was set back while nobody was there is named, and is no copy" snapshot unused
+history "a server that was set back while it was away gets a full copy" snapshot away
+history "a server that was set back while nobody was there is named, and is no copy" snapshot unused
 
 finish
