@@ -26,7 +26,10 @@ bool PathLoan::extend(std::uint32_t chunk, std::uint64_t begin, std::uint64_t en
   const Pages wanted = with(now, begin, end);
   const std::uint64_t all = all_used_ + lendable(wanted) - lendable(now);
   const std::uint64_t covered = floor_ + lent();
-  if (all > covered && all > all_used_ && !account_->lend(*this, all - covered)) return false;
+  if (all > covered && all > all_used_) {
+    if (!account_->lend(*this, all - covered)) return false;
+    if (asked()) owner_.on_memory_news();  // some of what it has may be idle
+  }
   all_used_ = all;
   now = wanted;
   return true;

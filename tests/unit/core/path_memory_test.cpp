@@ -208,5 +208,24 @@ TEST_CASE_FIXTURE(Lender, "memory: what is not used goes back when others ask") 
   CHECK_FALSE(path.path.loan().is_wanted());
 }
 
+TEST_CASE_FIXTURE(Lender, "memory: a path that is asked uses what is idle instead of a loan") {
+  struct Other final : MemoryAccount::Borrower {
+    void wake() override {}
+  } other;
+  use_up();
+  handler.finish_oldest();
+  handler.finish_oldest();
+  account.await(other, 3 * kLent);
+  path.path.on_memory();
+  CHECK(account.lent() == 0);
+  account.leave(other);
+  CHECK(path.path.minds_memory());  // until the next tick
+  const unsigned before = path.news;
+  REQUIRE(path.there(0, 2, kLarge));
+  CHECK(path.news == before + 1);
+  path.path.on_memory();
+  CHECK(account.lent() == 0);
+}
+
 }  // namespace
 }  // namespace rtrs::test
