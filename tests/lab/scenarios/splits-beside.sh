@@ -49,6 +49,13 @@ md_force() {
   md --stop /dev/md0
 }
 
+md_leave() {
+  local disk
+  md --stop /dev/md0
+  for disk in a b; do stop "$disk"; done
+}
+
+leave_md() { on client md_leave; }
 replace_md() { on client md_replace; }
 away_md() { on server killed server-b; }
 back_md() {
@@ -83,6 +90,10 @@ drbd_start() {
   drbdadm primary r0 >&2
 }
 
+leave_drbd() {
+  on client drbd_down a
+  on server drbd_down b
+}
 replace_drbd() {
   on server drbd_down b
   on server drbd_up d 1236 new
@@ -144,6 +155,7 @@ ours_force() {
 }
 b_is_waiting() { [[ $(mirror_says '.members[1].state') == waiting ]]; }
 
+leave_ours() { :; } # the end of the case ends it
 replace_ours() { on client ours_replace; }
 away_ours() {
   on server killed server-b
@@ -272,6 +284,7 @@ history() {
   told "$1" 3
   note "$1" "$3" "shows ${shown:-nothing}; a and b have $have; held for equal: $whole"
   [[ $2 != forced ]] || told_forced "$1"
+  "leave_$1"
 }
 told_forced() {
   told "$1" 4
