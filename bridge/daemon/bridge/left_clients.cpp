@@ -134,13 +134,9 @@ std::optional<nbd::Released> client_in(std::span<const std::byte> body) {
 
 // ---- Descriptors -------------------------------------------------------------------------------
 
-bool write_all(int fd, std::string_view text) {
-  while (!text.empty()) {
-    const ssize_t n = ::write(fd, text.data(), text.size());
-    if (n <= 0) return false;
-    text.remove_prefix(static_cast<std::size_t>(n));
-  }
-  return true;
+/// A file in memory takes a record at once, unless the memory is used up.
+bool write_record(int fd, const std::string& record) {
+  return ::write(fd, record.data(), record.size()) == static_cast<ssize_t>(record.size());
 }
 
 std::vector<std::byte> read_all(int fd) {
@@ -242,7 +238,7 @@ void store_clients(std::vector<nbd::Released> clients) {
     clients.resize(most);
   }
   const rtrs::OwnedFd record{::memfd_create("rnbd-clients", MFD_CLOEXEC)};
-  bool stored = record && write_all(record.get(), record_of(clients)) &&
+  bool stored = record && write_record(record.get(), record_of(clients)) &&
                 store_descriptor(std::string{kRecord}, record.get());
   for (std::size_t i = 0; stored && i < clients.size(); ++i)
     stored = store_descriptor(std::string{kClient} + std::to_string(i), clients[i].socket);
