@@ -3,12 +3,34 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 namespace rnbd::mirror {
 
 unsigned threshold(MemberSet set, Degraded degraded) {
   const unsigned members = size(set);
   return members <= 2 && degraded == Degraded::allow ? 1 : members / 2 + 1;
+}
+
+/// A view needs a disk of the one before it. Otherwise the disk that went on with the vote alone,
+/// and has lost it, could not know that nobody else has gone on.
+bool are_enough(MemberSet members, MemberSet view, unsigned disks, Degraded degraded) {
+  const auto kept = static_cast<MemberSet>(members & view);
+  return disks_of(kept, disks) != 0 && size(kept) >= threshold(view, degraded);
+}
+
+MemberSet renumbered(MemberSet set, unsigned disks) {
+  if (disks >= kVote) return set;
+  const MemberSet others = without(without(set, disks), kVote);
+  const auto counted = static_cast<MemberSet>(has(set, disks) ? bit(kVote) : 0);
+  const auto recorded = static_cast<MemberSet>(has(set, kVote) ? bit(disks) : 0);
+  return static_cast<MemberSet>(others | counted | recorded);
+}
+
+Pedigree renumbered(Pedigree pedigree, unsigned disks) {
+  pedigree.resize(kMaxMembers);
+  if (disks < kVote) std::swap(pedigree[disks], pedigree[kVote]);
+  return pedigree;
 }
 
 /// Each byte is as the one before it, and the first one is zero.

@@ -28,6 +28,17 @@ inline unsigned size(MemberSet set) { return static_cast<unsigned>(std::popcount
 /// All of `part` are in `whole`.
 inline bool within(MemberSet part, MemberSet whole) { return (part & ~whole) == 0; }
 
+/// The number of a group's vote in records and messages. A vote has no copy. It records which views
+/// there are, and counts in them as a disk does.
+inline constexpr unsigned kVote = kMaxMembers - 1;
+/// Those of the set that have copies. `disks`: as many as the group has.
+inline MemberSet disks_of(MemberSet set, unsigned disks) {
+  return static_cast<MemberSet>(set & ((1U << disks) - 1));
+}
+/// A client counts the vote right behind its disks. Turns its numbers into those of records, or
+/// back.
+MemberSet renumbered(MemberSet set, unsigned disks);
+
 /// Orders the views of a group: terms count clients, and seq the views of one client.
 struct ViewId {
   std::uint64_t term = 0;
@@ -56,6 +67,8 @@ struct Holder {
 
 /// By number: the disk that had it in the newest view with that number. Empty: nothing is known.
 using Pedigree = std::vector<Holder>;
+/// As renumbered() of a set; with all numbers.
+Pedigree renumbered(Pedigree pedigree, unsigned disks);
 
 /// The upper half of a term counts decisions that operators have forced. Each begins a history.
 inline std::uint64_t history_of(std::uint64_t term) { return term >> 32; }
@@ -73,8 +86,10 @@ enum class Degraded : std::uint8_t {
   quorum,  ///< more than half must be there, always
 };
 
-/// How many members of a view must be in the next one.
+/// How many members of a view must be in the next one, one of which is a disk.
 unsigned threshold(MemberSet set, Degraded degraded);
+/// True if these of its members are enough for the next view.
+bool are_enough(MemberSet members, MemberSet view, unsigned disks, Degraded degraded);
 
 /// A set of regions of the disk, one bit for each. Above these bits are two summaries. A bit of a
 /// summary says whether the word of 64 bits below it has a bit. So no question about a single

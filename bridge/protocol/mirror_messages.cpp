@@ -36,6 +36,12 @@ Result<std::vector<MirrorRun>> take_runs(ConstBytes bytes, std::size_t count) {
   return runs;
 }
 
+/// The number of a disk of the group, or of its vote.
+bool is_number(unsigned member, unsigned disks, bool is_vote) {
+  if (disks < 1 || disks > mirror::kMaxMembers) return false;
+  return is_vote ? member == mirror::kVote && disks < mirror::kMaxMembers : member < disks;
+}
+
 /// A member has promised the terms of all views that it knows of, and every record has a disk.
 bool is_possible(const mirror::Claimed& claimed) {
   const auto knows = [&](const mirror::ViewId& view) { return view.term <= claimed.promised; };
@@ -59,13 +65,16 @@ MirrorShape shape_of(const MirrorClaim& claim) {
 Result<MirrorClaim> decode_claim(ConstBytes bytes) {
   const auto claim = decode<MirrorClaim>(bytes, kMirrorClaim);
   if (!claim) return tl::unexpected(claim.error());
-  if (claim->members < 1 || claim->members > mirror::kMaxMembers || claim->member >= claim->members)
+  const bool is_vote = claim->kind == MemberKind::vote;
+  if (!is_number(claim->member, claim->members, is_vote))
     return tl::unexpected(DecodeError::bad_count);
-  if (claim->term == 0 || claim->group == Uuid{} || claim->claimant == Uuid{})
+  if (claim->term == 0 || claim->group == Uuid{} || claim->claimant == Uuid{} ||
+      claim->kind > MemberKind::vote)
     return tl::unexpected(DecodeError::bad_value);
   const bool fits =
       claim->region_shift >= kMinRegionShift && claim->region_shift <= kMaxRegionShift;
-  if (!fits || claim->size == 0 || claim->size >> claim->region_shift >= kMaxMirrorRegions)
+  if (!fits || (claim->size == 0) != is_vote ||
+      claim->size >> claim->region_shift >= kMaxMirrorRegions)
     return tl::unexpected(DecodeError::bad_length);
   return *claim;
 }
@@ -80,7 +89,10 @@ MirrorViewFields encode_view(const mirror::View& view) {
 
 Result<mirror::View> decode_view(const MirrorViewFields& fields, unsigned members) {
   const mirror::View view{{fields.term, fields.seq}, fields.set};
-  if (view.set == 0 || view.set >> members != 0) return tl::unexpected(DecodeError::bad_value);
+  const mirror::MemberSet disks = mirror::disks_of(view.set, members);
+  if (disks == 0 ||
+      mirror::without(view.set, mirror::kVote) != mirror::without(disks, mirror::kVote))
+    return tl::unexpected(DecodeError::bad_value);
   return view;
 }
 
@@ -96,20 +108,18 @@ MirrorPedigree encode_pedigree(const mirror::Pedigree& pedigree) {
   return fields;
 }
 
-mirror::Pedigree decode_pedigree(const MirrorPedigree& fields, unsigned members) {
+mirror::Pedigree decode_pedigree(const MirrorPedigree& fields) {
   mirror::Pedigree pedigree;
-  for (unsigned k = 0; k < members; ++k) {
-    const MirrorHolder& holder = fields[k];
+  for (const MirrorHolder& holder : fields)
     pedigree.push_back({holder.disk, {{holder.term, holder.seq}, holder.beat}});
-  }
   return pedigree;
 }
 
-Result<mirror::Pedigree> take_pedigree(ConstBytes& data, unsigned members) {
+Result<mirror::Pedigree> take_pedigree(ConstBytes& data) {
   if (data.size() < sizeof(MirrorPedigree)) return tl::unexpected(DecodeError::too_short);
   const auto fields = rtrs::wire::copy_of<MirrorPedigree>(data);
   data = data.subspan(sizeof(fields));
-  return decode_pedigree(fields, members);
+  return decode_pedigree(fields);
 }
 
 MirrorClaimResponse encode_claimed(const mirror::Claimed& answer, unsigned member,
@@ -133,7 +143,8 @@ MirrorClaimResponse encode_claimed(const mirror::Claimed& answer, unsigned membe
 Result<mirror::Claimed> decode_claimed(ConstBytes bytes) {
   const auto message = decode<MirrorClaimResponse>(bytes, kMirrorClaimResponse);
   if (!message) return tl::unexpected(message.error());
-  if (message->members > mirror::kMaxMembers || message->member >= message->members)
+  const bool is_vote = message->member == mirror::kVote && message->members < mirror::kMaxMembers;
+  if (!is_number(message->member, message->members, is_vote))
     return tl::unexpected(DecodeError::bad_count);
   const auto view = decode_view(message->view, message->members);
   const auto confirmed = decode_view(message->confirmed, message->members);
@@ -148,7 +159,7 @@ Result<mirror::Claimed> decode_claimed(ConstBytes bytes) {
   answer.pulls = (message->flags & kMirrorPulls) != 0;
   answer.disk = message->disk;
   answer.beat = message->beat;
-  answer.pedigree = decode_pedigree(message->pedigree, message->members);
+  answer.pedigree = decode_pedigree(message->pedigree);
   if (!is_possible(answer)) return tl::unexpected(DecodeError::bad_value);
   return answer;
 }

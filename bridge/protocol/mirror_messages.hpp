@@ -20,7 +20,15 @@ inline constexpr std::uint32_t kFeatureMirror = 1U << 18;
 /// Likewise: members tell which disk they are, and how far they have come. Only such peers claim
 /// and are claimed.
 inline constexpr std::uint32_t kFeatureMirrorDisks = 1U << 20;
-inline constexpr std::uint32_t kMirrorFeatures = kFeatureMirror | kFeatureMirrorDisks;
+/// Likewise: the peer knows votes, which have no copy. A view with one is for such peers only.
+inline constexpr std::uint32_t kFeatureMirrorVotes = 1U << 21;
+inline constexpr std::uint32_t kMirrorFeatures =
+    kFeatureMirror | kFeatureMirrorDisks | kFeatureMirrorVotes;
+
+/// The name of what a server has of votes. It is no disk, and in no list.
+inline constexpr std::string_view kVotesName = ".vote";
+/// The identity of its storage, at every server.
+inline constexpr Uuid kVotesUuid{'r', 'n', 'b', 'd', 'v', 'o', 't', 'e', 's'};
 
 inline constexpr auto kMirrorClaim = MessageType{0x8021};
 inline constexpr auto kMirrorClaimResponse = MessageType{0x8022};
@@ -51,7 +59,12 @@ struct MirrorHolder {
 };
 static_assert(sizeof(MirrorHolder) == 24 && offsetof(MirrorHolder, beat) == 20);
 
-/// By number; those beyond the group's members are zeros.
+enum class MemberKind : std::uint8_t {
+  disk = 0,
+  vote = 1,  ///< of a group; its number is mirror::kVote, and its size 0
+};
+
+/// By number; those beyond the group's members are zeros, except for the vote's.
 using MirrorPedigree = std::array<MirrorHolder, mirror::kMaxMembers>;
 
 struct MirrorClaim {
@@ -61,14 +74,16 @@ struct MirrorClaim {
   Uuid claimant{};  ///< one life of a client: may ask again, the answer may have been lost
   le64 term = 0;
   // The group's shape; every claim of a group tells the same.
-  std::uint8_t member = 0;  ///< the number of this one
-  std::uint8_t members = 0;
+  std::uint8_t member = 0;        ///< the number of this one
+  std::uint8_t members = 0;       ///< without the vote
   std::uint8_t region_shift = 0;  ///< a region has 1 << region_shift bytes
-  std::array<std::uint8_t, 5> reserved{};
-  le64 size = 0;  ///< bytes of the group's disk: of the smallest member
+  MemberKind kind{};              ///< zero in older versions
+  std::array<std::uint8_t, 4> reserved{};
+  le64 size = 0;  ///< bytes of the group's disk: of the smallest member; of a vote 0
 };
 static_assert(sizeof(MirrorClaim) == 64 && offsetof(MirrorClaim, term) == 40);
-static_assert(offsetof(MirrorClaim, member) == 48 && offsetof(MirrorClaim, size) == 56);
+static_assert(offsetof(MirrorClaim, member) == 48 && offsetof(MirrorClaim, kind) == 51);
+static_assert(offsetof(MirrorClaim, size) == 56);
 
 enum MirrorFlag : std::uint8_t {
   kMirrorLostPower = 1,  ///< since its view; or it has never been in one
@@ -88,6 +103,7 @@ struct MirrorShape {
   unsigned members = 0;
   unsigned region_shift = 0;
   std::uint64_t size = 0;  ///< bytes
+  bool is_vote() const { return size == 0; }
   std::uint32_t regions() const {
     return static_cast<std::uint32_t>((size + (std::uint64_t{1} << region_shift) - 1) >>
                                       region_shift);
@@ -101,7 +117,7 @@ unsigned region_shift_of(std::uint64_t size);
 struct MirrorClaimResponse {
   Header header;
   std::uint8_t member = 0;
-  std::uint8_t members = 0;       ///< of the group; `member` is below it
+  std::uint8_t members = 0;       ///< of the group; `member` is below it, or the vote's number
   std::uint8_t region_shift = 0;  ///< a region has 1 << region_shift bytes
   std::uint8_t flags = 0;
   le64 promised = 0;  ///< the highest term that it knows
@@ -209,22 +225,24 @@ static_assert(sizeof(MirrorDissolve) == 24 && offsetof(MirrorDissolve, term) == 
 
 inline constexpr std::size_t kMaxMirrorUri = 4096;
 
-/// Errors: too_short, bad_type, bad_count (member, members), bad_value (term, group, claimant),
-/// bad_length (size, regions).
+/// Errors: too_short, bad_type, bad_count (member, members), bad_value (term, group, claimant,
+/// kind), bad_length (size, regions).
 Result<MirrorClaim> decode_claim(ConstBytes bytes);
 MirrorShape shape_of(const MirrorClaim& claim);
 
 MirrorViewFields encode_view(const mirror::View& view);
 
-/// Of `members`. Errors: bad_value (a member beyond them, or nobody is in step).
+/// Of so many disks, and perhaps the vote. Errors: bad_value (a member beyond them, or no disk is
+/// in step).
 Result<mirror::View> decode_view(const MirrorViewFields& fields, unsigned members);
 
 MirrorPedigree encode_pedigree(const mirror::Pedigree& pedigree);
-mirror::Pedigree decode_pedigree(const MirrorPedigree& fields, unsigned members);
+/// Of all numbers.
+mirror::Pedigree decode_pedigree(const MirrorPedigree& fields);
 /// That of a VIEW, from the beginning of `data` on, which is moved behind it.
 ///
 /// Errors: too_short.
-Result<mirror::Pedigree> take_pedigree(ConstBytes& data, unsigned members);
+Result<mirror::Pedigree> take_pedigree(ConstBytes& data);
 
 /// `answer.maps` except for the count of active regions is asked for with REGIONS.
 MirrorClaimResponse encode_claimed(const mirror::Claimed& answer, unsigned member,

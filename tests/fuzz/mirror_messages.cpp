@@ -57,7 +57,7 @@ void check_claim(ConstBytes bytes) {
 
 void check_inherited(ConstBytes bytes, std::uint32_t regions, mirror::MemberSet in_step) {
   ConstBytes rest = bytes;
-  const auto pedigree = take_pedigree(rest, 4);
+  const auto pedigree = take_pedigree(rest);
   fuzz::require(pedigree.has_value() == (rest.size() < bytes.size()), "a pedigree is taken whole");
   const auto maps = decode_inherited(bytes, in_step, 4, regions);
   if (!maps) return;

@@ -207,7 +207,12 @@ namespace plants {
   X(dissolve_unflushed, "a mirror is dissolved before what was written is durable")               \
   X(dissolve_unanswered, "a member dissolves while it has orders to answer")                      \
   X(dissolve_goes_on, "a member that dissolves gets further orders")                              \
-  X(dissolve_of_others, "a member dissolves for a client that has been superseded")
+  X(dissolve_of_others, "a member dissolves for a client that has been superseded")               \
+  X(vote_is_source, "a vote is read as if it had a copy")                                         \
+  X(blank_vote_counts, "a vote that was wiped counts as what it was")                             \
+  X(view_without_disk, "a view needs no disk of the one before it")                               \
+  X(vote_taints, "a vote does not count after its server has lost its power")                     \
+  X(vote_not_first, "a view is recorded by disks before the vote has it")
 
 // Of bricks: rnbd-sim-brick-planted.
 #define BRICK_PLANTS(X)                                                                       \

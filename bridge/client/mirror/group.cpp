@@ -30,7 +30,7 @@ void Group::link_down(unsigned member) {
 void Group::lose(unsigned member, bool drop) {
   const bool was_claimed = members_[member].stage == Stage::claimed;
   const bool was_joining = members_[member].stage >= Stage::emptying;
-  if (live()) note_missed(member);
+  if (live() && member != members_.vote()) note_missed(member);
   members_.forget(member);
   operations_.forget(member);
   echoing_ = without(echoing_, member);
@@ -140,7 +140,7 @@ void Group::claimed(unsigned number, const Answer& answer) {
     members_.outranked(number, answer.claimed.promised);
     return attaching ? restart() : work();
   }
-  members_[number].claimed = answer.claimed;
+  members_.claimed(number, answer.claimed);
   if (!members_.inspect(number)) take_in(number);
 }
 
@@ -160,7 +160,9 @@ void Group::inspected(unsigned number, int error) {
 void Group::take_in(unsigned number) {
   Membership::Member& member = members_[number];
   member.stage = Stage::claimed;
+  members_.claim_vote();
   if (members_.phase() == Phase::attaching) return try_attach(false);
+  if (number == members_.vote()) return work();
   if (members_.holds_data(number) || members_.displaced(number)) return;
   if (member.claimed.view.id == ViewId{}) return members_.introduce(number);
   begin_resync(number);
@@ -183,6 +185,13 @@ void Group::begin_resync(unsigned number) {
   for (const auto& [id, operation] : operations_)
     if (operation.step == Step::writing) member.older.push_back(id);
   work();
+}
+
+/// It lacks nothing, so a view is all that it takes. None comes between the counts of others.
+void Group::let_vote() {
+  const unsigned vote = members_.vote();
+  const bool is_due = members_[vote].stage == Stage::claimed && !dissolving_.active();
+  if (is_due && !members_.gate_closed() && activity_.idle()) propose(with(in_step(), vote), {});
 }
 
 void Group::restart() {
@@ -219,7 +228,7 @@ bool Group::force(unsigned member) {
   const bool idle = !members_.proposes() && !mending_.active();
   if (members_.phase() != Phase::attaching || !idle || members_[member].stage != Stage::claimed)
     return false;
-  if (members_[member].claimed.view.id == ViewId{}) return false;
+  if (members_[member].claimed.view.id == ViewId{} || member == members_.vote()) return false;
   members_.begin_history();
   unequal_.clear();
   activity_.add(members_[member].claimed.maps.active);
@@ -232,7 +241,8 @@ bool Group::force(unsigned member) {
 
 bool Group::discard(unsigned member) {
   if (is_over() || members_[member].stage == Stage::down) return true;
-  if (live() && (in_step() == bit(member) || members_.base() == bit(member))) return false;
+  const MemberSet base = disks_of(members_.base(), options_.members);
+  if (live() && (copies() == bit(member) || base == bit(member))) return false;
   // A view that is being recorded may be all that lets the others go on without one more.
   if (live() && has(in_step(), member) && !members_.proposes()) members_.exclude(bit(member));
   lose(member, true);
@@ -242,8 +252,8 @@ bool Group::discard(unsigned member) {
 bool Group::can_spare(MemberSet members) const {
   const MemberSet base = members_.base();
   if (!live() || (base & members) == 0) return live();
-  const auto others = static_cast<MemberSet>(base & ~members & in_step());
-  return others != 0 && size(others) >= threshold(in_step(), options_.degraded);
+  const auto others = static_cast<MemberSet>(base & ~members);
+  return are_enough(others, in_step(), options_.members, options_.degraded);
 }
 
 void Group::propose(MemberSet set, const std::vector<RegionMap>& inherit) {

@@ -141,7 +141,7 @@ class Group {
   /// their place stay as they are. False: this member is not there, or has never been in a view.
   bool force(unsigned member);
   /// Goes on without a member, even if Degraded::quorum wants it. While a view is being recorded,
-  /// the rules of a loss count. False: it is the last one in step.
+  /// the rules of a loss count. False: it is the last disk in step.
   bool discard(unsigned member);
   /// Call it from time to time: takes quiet regions out of the activity logs.
   void cool();
@@ -167,6 +167,8 @@ class Group {
   bool live() const { return members_.phase() == Phase::live; }
   bool is_over() const { return members_.phase() == Phase::over; }
   MemberSet in_step() const { return members_.in_step(); }
+  /// Those of them that have copies, and not only a vote.
+  MemberSet copies() const { return members_.copies(); }
   std::uint64_t term() const { return members_.term(); }
   /// True if all members are in step, and no operation or copy is left.
   bool whole() const;
@@ -198,6 +200,7 @@ class Group {
   void inspected(unsigned member, int error);
   void take_in(unsigned member);
   void begin_resync(unsigned member);
+  void let_vote();
   void restart();
   void try_attach(bool hurry);
   void propose(MemberSet set, const std::vector<RegionMap>& inherit);

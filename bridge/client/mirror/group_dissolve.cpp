@@ -26,7 +26,7 @@ void Group::dissolve_next() {
   if (!dissolving_.active() || dissolving_.asked || members_.gate_closed()) return;
   if (!has(in_step(), member)) return end_dissolve(ECANCELED);
   if (operations_.contains(dissolving_.flush)) return;
-  for (unsigned i = 0; i < options_.members; ++i) {
+  for (unsigned i = 0; i <= members_.vote(); ++i) {
     if (i == member || members_[i].stage == Stage::down) continue;
     discard(i);
     return;  // it has come back here, or does when the view is recorded

@@ -104,9 +104,9 @@ class GroupHost {
   virtual bool may_copy(unsigned under_way) = 0;
   /// There are requests of users, or there were a moment ago.
   virtual bool has_requests() = 0;
-  /// Members that have carried out an order which was sent less than kReadLease ago.
+  /// Disks that have carried out an order which was sent less than kReadLease ago.
   virtual MemberSet leased() = 0;
-  /// True if no claim was granted in the last kReadLeaseEnd.
+  /// True if no claim of a disk was granted in the last kReadLeaseEnd.
   virtual bool leases_ended() = 0;
   /// The end of what dissolve() began. 0: the member is a disk of its own, and the group is over.
   /// ECANCELED: the members go on as a mirror. EIO: the member may be either.
@@ -119,7 +119,8 @@ class GroupHost {
 };
 
 struct GroupOptions {
-  unsigned members = 2;
+  unsigned members = 2;  ///< disks
+  bool vote = false;     ///< behind the last disk: a member that has no copy
   std::uint32_t regions = 1;
   std::uint64_t region_sectors = 2048;  ///< of each region; the last one may be shorter
   std::uint64_t sectors = 0;            ///< of the disk

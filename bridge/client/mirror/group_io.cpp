@@ -64,7 +64,7 @@ void Group::read(std::uint64_t id) {
   const bool attaching = members_.phase() == Phase::attaching;
   operation.step = Step::reading;
   operation.sent = operation.acked = 0;
-  MemberSet from = attaching ? bit(mending_.source) : in_step();
+  MemberSet from = attaching ? bit(mending_.source) : copies();
   from = static_cast<MemberSet>(from & ~operation.unreadable);
   if (from == 0) return fail(id);
   if (operation.kind == Kind::equal || operation.kind == Kind::verify) {
@@ -96,7 +96,7 @@ void Group::read_failed(std::uint64_t id, unsigned member) {
   if (found == operations_.end()) return;
   Operation& operation = found->second;
   const bool again = regions_.meets(operation.range, members_[member].repaired);
-  if (again && size(in_step()) > 1) return lose(member, true);
+  if (again && size(copies()) > 1) return lose(member, true);
   operation.unreadable = with(operation.unreadable, member);
   operation.sent = without(operation.sent, member);
   settle(id);
@@ -112,8 +112,8 @@ void Group::fail(std::uint64_t id) {
     // Each may have other bad sectors. One of them must be the right one.
     unsigned worst = kMaxMembers;
     for (unsigned i = 0; i < options_.members; ++i)
-      if (has(in_step(), i)) worst = i;
-    if (size(in_step()) > 1) return lose(worst, true);
+      if (has(copies(), i)) worst = i;
+    if (size(copies()) > 1) return lose(worst, true);
     unequal_.remove(operation.region);
   }
   // The others are copied first.
@@ -149,11 +149,11 @@ void Group::refused(std::uint64_t id, unsigned member, int error) {
 /// room. A repair that an operator wants costs no member its place.
 void Group::outvoted(std::uint64_t id) {
   Operation& operation = operations_.at(id);
-  const auto refusing = static_cast<MemberSet>(operation.refused & in_step());
+  const auto refusing = static_cast<MemberSet>(operation.refused & copies());
   const bool turns = operation.kind == Kind::equal && refusing != 0 && !operation.turned;
   if (turns || operation.repairs || !can_spare(operation.refused)) {
     const auto answered = static_cast<MemberSet>(operation.acked | operation.refused);
-    if (!within(static_cast<MemberSet>(operation.sent | in_step()), answered)) return;
+    if (!within(static_cast<MemberSet>(operation.sent | copies()), answered)) return;
     if (!turns) return refuse(id);
     operation.turned = true;
     operation.source = static_cast<unsigned>(std::countr_zero(refusing));
@@ -226,7 +226,7 @@ void Group::pulled(std::uint64_t id, unsigned member, int error) {
 void Group::write(std::uint64_t id) {
   Operation& operation = operations_.at(id);
   operation.step = Step::writing;
-  auto to = static_cast<MemberSet>(in_step() | members_.syncing());
+  auto to = static_cast<MemberSet>(copies() | members_.syncing());
   Order what = operation.kind == Kind::zero ? Order::zero : Order::write;
   if (operation.kind == Kind::copy) {
     // Another disk may have come in its place since, which is not taken in yet.
@@ -235,7 +235,7 @@ void Group::write(std::uint64_t id) {
     // A mended member counts as in step, and no other one may have the copied data: log it.
     if (members_.phase() != Phase::attaching) what = Order::copy;
   }
-  if (operation.kind == Kind::flush) to = in_step(), what = Order::flush;
+  if (operation.kind == Kind::flush) to = copies(), what = Order::flush;
   MemberSet same = 0;
   if (operation.kind == Kind::equal) {
     if (!has(operation.acked, operation.source))
@@ -280,15 +280,15 @@ void Group::settle(std::uint64_t id) {
   if (operation.step == Step::reading) {
     if (!within(operation.sent, operation.acked) || is_claimed_anew(operation.acked)) return;
     if (operation.kind == Kind::verify) return compared(id);
-    const auto shown = static_cast<MemberSet>(operation.acked & in_step());
+    const auto shown = static_cast<MemberSet>(operation.acked & copies());
     if (operation.repairs && !has(shown, operation.source)) return give_up(id);
     if (!shows(operation.kind)) return write(id);
     if (has_lease(operation)) finish(id);
     return;
   }
   if (operation.step != Step::writing) return;
-  if (operation.refused != 0 && (operation.acked & in_step()) != 0) return outvoted(id);
-  const MemberSet need = operation.kind == Kind::copy || attaching ? 0 : in_step();
+  if (operation.refused != 0 && (operation.acked & copies()) != 0) return outvoted(id);
+  const MemberSet need = operation.kind == Kind::copy || attaching ? 0 : copies();
   const auto answered = static_cast<MemberSet>(operation.acked | operation.refused);
   if (!within(static_cast<MemberSet>(need | operation.sent), answered)) return;
   operation.refused != 0 ? refuse(id) : finish(id);
@@ -317,13 +317,13 @@ MemberSet Group::served_since(std::uint64_t tag) {
 /// served another one.
 bool Group::has_lease(const Operation& read) {
   const auto shown = static_cast<MemberSet>(host_.leased() | served_since(read.first_tag));
-  const auto silent = static_cast<MemberSet>(in_step() & ~shown);
+  const auto silent = static_cast<MemberSet>(copies() & ~shown);
   for (unsigned i = 0; i < options_.members; ++i) {
     if (!has(silent, i) || has(echoing_, i)) continue;
     echoing_ = with(echoing_, i);
     members_.post(i, Order::echo, {});
   }
-  return silent == 0 && !is_claimed_anew(in_step());
+  return silent == 0 && !is_claimed_anew(copies());
 }
 
 void Group::settle_all() {
@@ -339,7 +339,7 @@ void Group::finish(std::uint64_t id) {
     else
       unequal_.remove(operation.region);
     for (unsigned i = 0; i < options_.members; ++i) {
-      if (!has(operation.unreadable, i) || !has(in_step(), i)) continue;
+      if (!has(operation.unreadable, i) || !has(copies(), i)) continue;
       if (members_[i].repaired.regions() == 0) members_[i].repaired = RegionMap{options_.regions};
       members_[i].repaired.add(operation.region);
     }
@@ -375,8 +375,9 @@ std::uint64_t Group::begin_own(const Operation& operation) {
 }
 
 bool Group::whole() const {
-  return live() && size(in_step()) == options_.members && !members_.proposes() &&
-         unequal_.empty() && operations_.empty() && activity_.idle();
+  const unsigned all = options_.members + (options_.vote ? 1 : 0);
+  return live() && size(in_step()) == all && !members_.proposes() && unequal_.empty() &&
+         operations_.empty() && activity_.idle();
 }
 
 }  // namespace rnbd::mirror

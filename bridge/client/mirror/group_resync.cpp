@@ -21,6 +21,7 @@ void Group::work() {
   // A member refuses to cool with an older term than it has promised.
   if (members_.must_rise() && activity_.idle() && members_.rise()) return propose(in_step(), {});
   for (unsigned i = 0; i < options_.members; ++i) resync(i);
+  let_vote();
   verify_next();
   dissolve_next();
   if (dissolving_.asked) return;
@@ -42,9 +43,9 @@ void Group::resync(unsigned member) {
     case Stage::asking:
     case Stage::inheriting:
       // Members that joined since then know it, too.
-      if (returning.asked != 0 && (returning.asked & in_step()) == 0)
+      if (returning.asked != 0 && (returning.asked & copies()) == 0)
         return members_.ask(member, returning.stage);
-      returning.asked = static_cast<MemberSet>(returning.asked & in_step());
+      returning.asked = static_cast<MemberSet>(returning.asked & copies());
       if (returning.asked != 0 || members_.proposes()) return;
       if (returning.stage == Stage::inheriting) {
         returning.stage = Stage::joining;
@@ -210,7 +211,7 @@ void Group::ask(std::uint64_t id) {
   operation.step = Step::asking;
   operation.sent = operation.acked = 0;
   operation.source = preferred_;
-  while (!has(in_step(), operation.source)) operation.source = next_read_++ % options_.members;
+  while (!has(copies(), operation.source)) operation.source = next_read_++ % options_.members;
   if (members_[operation.source].stage == Stage::down) return;
   operation.sent = bit(operation.source);
   members_.post(operation.source, Order::extents, {.operation = id},
@@ -291,7 +292,7 @@ void Group::give_up(std::uint64_t id) {
 void Group::cool() {
   if (dissolving_.asked) return;
   if (members_.gate_closed() || members_.must_rise() || !activity_.idle()) return;
-  const MemberSet flushing = in_step();
+  const MemberSet flushing = copies();
   if (!activity_.begin(unequal_, flushing)) return;
   for (const auto& [id, operation] : operations_) activity_.touch(operation.range);
   const std::uint32_t beat = members_.next_beat();
@@ -308,7 +309,7 @@ void Group::counted(unsigned member, std::uint32_t beat) {
   if (!members_.counted(member, beat) || !activity_.flushed(member)) return;
   MemberSet clearing = 0;
   for (unsigned i = 0; i < options_.members; ++i) {
-    if (!has(in_step(), i) || members_[i].stage != Stage::in_step) continue;  // lost meanwhile
+    if (!has(copies(), i) || members_[i].stage != Stage::in_step) continue;  // lost meanwhile
     clearing = with(clearing, i);
     members_.post_cool(i, activity_.leaving());
   }

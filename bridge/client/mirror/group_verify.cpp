@@ -7,14 +7,14 @@
 namespace rnbd::mirror {
 
 bool Group::verify(unsigned source) {
-  const bool begins = live() && size(in_step()) > 1 && operations_.verifies() == 0 &&
+  const bool begins = live() && size(copies()) > 1 && operations_.verifies() == 0 &&
                       !verification_.is_running() &&
-                      (source == kMaxMembers || has(in_step(), source));
+                      (source == kMaxMembers || has(copies(), source));
   if (!begins) return false;
   verification_ = {.state = Verification::State::running,
                    .source = source,
-                   .members = in_step(),
-                   .everywhere = in_step()};
+                   .members = copies(),
+                   .everywhere = copies()};
   work();
   return true;
 }
@@ -27,7 +27,7 @@ void Group::end_verify() {
 void Group::verify_next() {
   Verification& pass = verification_;
   if (!pass.is_running()) return;
-  if (size(in_step()) < 2 || (pass.repairs() && !has(in_step(), pass.source)))
+  if (size(copies()) < 2 || (pass.repairs() && !has(copies(), pass.source)))
     pass.state = Verification::State::single;
   while (pass.is_running() && pass.region < options_.regions && !members_.gate_closed()) {
     const std::uint32_t region = pass.region;
@@ -49,10 +49,10 @@ void Group::verify_next() {
 /// what cannot be read there after that costs the member its place.
 void Group::compared(std::uint64_t id) {
   const Operation operation = operations_.at(id);
-  const auto read = static_cast<MemberSet>(operation.acked & in_step());
+  const auto read = static_cast<MemberSet>(operation.acked & copies());
   Difference found{.operation = id,
                    .range = operation.range,
-                   .unreadable = static_cast<MemberSet>(operation.unreadable & in_step())};
+                   .unreadable = static_cast<MemberSet>(operation.unreadable & copies())};
   const bool counts = !regions_.meets(operation.range, unequal_) &&
                       size(static_cast<MemberSet>(read | found.unreadable)) > 1;
   std::uint64_t& sectors = counts ? verification_.compared : verification_.left_out;

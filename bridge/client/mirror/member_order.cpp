@@ -130,20 +130,26 @@ void MemberOrder::send_claim(rtrs::ClientLane& lane) {
   message.group = shape_.group;
   message.claimant = shape_.claimant;
   message.term = command_.term;
-  message.member = static_cast<std::uint8_t>(command_.member);
+  message.member = static_cast<std::uint8_t>(number());
   message.members = static_cast<std::uint8_t>(shape_.members);
-  message.region_shift = static_cast<std::uint8_t>(shape_.region_shift);
-  message.size = shape_.size;
+  message.kind = is_vote() ? wire::MemberKind::vote : wire::MemberKind::disk;
+  message.size = is_vote() ? 0 : shape_.size;
+  message.region_shift = static_cast<std::uint8_t>(region_shift());
   send(lane, message, true);
 }
 
-/// The pedigree, and the regions that absent members lack, in order.
+/// Every vote has the same, as it has no regions.
+unsigned MemberOrder::region_shift() const {
+  return is_vote() ? wire::region_shift_of(0) : shape_.region_shift;
+}
+
+/// The pedigree, and the regions that absent disks lack, in order. A vote has no use for these.
 std::vector<std::byte> MemberOrder::data_of_view() const {
-  const auto pedigree = wire::encode_pedigree(command_.pedigree);
+  const auto pedigree = wire::encode_pedigree(renumbered(command_.pedigree, shape_.members));
   const auto head = rtrs::wire::bytes_of(pedigree);
   std::vector<std::byte> all{head.begin(), head.end()};
-  const auto absent = shape_.members - size(command_.view.set);
-  if (absent == 0) return all;
+  const auto absent = shape_.members - size(disks_of(command_.view.set, shape_.members));
+  if (absent == 0 || is_vote()) return all;
   const RegionMap nothing{shape_.regions};
   for (unsigned k = 0; k < shape_.members; ++k) {
     if (has(command_.view.set, k)) continue;
@@ -154,19 +160,23 @@ std::vector<std::byte> MemberOrder::data_of_view() const {
   return all;
 }
 
+wire::MirrorViewFields MemberOrder::recorded(const View& view) const {
+  return wire::encode_view({view.id, renumbered(view.set, shape_.members)});
+}
+
 void MemberOrder::send_view(rtrs::ClientLane& lane) {
   data_ = data_of_view();
   wire::MirrorView message;
   message.header = wire::header_of(wire::kMirrorView);
-  message.view = wire::encode_view(command_.view);
-  message.confirmed = wire::encode_view(command_.confirmed);
+  message.view = recorded(command_.view);
+  message.confirmed = recorded(command_.confirmed);
   send(lane, message, false);
 }
 
 void MemberOrder::send_confirm(rtrs::ClientLane& lane) {
   wire::MirrorConfirm message;
   message.header = wire::header_of(wire::kMirrorConfirm);
-  message.view = wire::encode_view(command_.view);
+  message.view = recorded(command_.view);
   send(lane, message, false);
 }
 
@@ -288,8 +298,11 @@ void MemberOrder::claimed(rtrs::ClientLane& lane, int error) {
     return finish(ESTALE);
   }
   if (auto wrong = judge(*response); !wrong.empty()) return fail(std::move(wrong));
+  claimed->view.set = renumbered(claimed->view.set, shape_.members);
+  claimed->confirmed.set = renumbered(claimed->confirmed.set, shape_.members);
+  claimed->pedigree = renumbered(std::move(claimed->pedigree), shape_.members);
   answer_.claimed = *std::move(claimed);
-  ask_regions(lane);
+  is_vote() ? finish(0) : ask_regions(lane);
 }
 
 /// "", or why it is not the member that it must be.
@@ -297,10 +310,10 @@ std::string MemberOrder::judge(const wire::MirrorClaimResponse& response) const 
   if (response.members != shape_.members)
     return "it belongs to a group of " + std::to_string(response.members) + " members, not " +
            std::to_string(shape_.members) + "; name all of them in the URI";
-  if (response.member != command_.member)
+  if (response.member != number())
     return "it is member " + std::to_string(response.member + 1) +
            " of its group; name the members in the URI in their order";
-  if (response.region_shift != shape_.region_shift)
+  if (response.region_shift != region_shift())
     return "its regions have 2^" + std::to_string(response.region_shift) + " bytes, not 2^" +
            std::to_string(shape_.region_shift) + "; client and server must have the same version";
   return "";

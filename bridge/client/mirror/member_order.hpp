@@ -17,7 +17,7 @@ namespace rnbd::mirror {
 
 /// The properties on which all members of a group must agree.
 struct GroupShape {
-  unsigned members = 0;
+  unsigned members = 0;  ///< disks; the vote is behind them
   std::uint32_t regions = 0;
   unsigned region_shift = 0;  ///< a region has 1 << region_shift bytes
   std::uint64_t size = 0;     ///< bytes of the disk
@@ -75,6 +75,10 @@ class MemberOrder final : public rtrs::Operation {
   void told_extents(int error);
   void take_device_id();
   std::string judge(const wire::MirrorClaimResponse& response) const;
+  bool is_vote() const { return command_.member == shape_.members; }
+  unsigned region_shift() const;
+  wire::MirrorViewFields recorded(const View& view) const;
+  unsigned number() const { return is_vote() ? kVote : command_.member; }
   RegionMap& asked_map();
   Maps& maps();
   void fail(std::string complaint);

@@ -11,8 +11,8 @@ Membership::Membership(const GroupOptions& options, GroupHost& host)
     : options_{options},
       host_{host},
       sent_{host},
-      pedigree_(options.members),
-      members_(options.members),
+      pedigree_(options.members + 1),
+      members_(options.members + 1),
       next_session_{options.first_session} {}
 
 MemberSet Membership::syncing() const {
@@ -61,7 +61,24 @@ void Membership::link_up(unsigned number, bool overwrite) {
   member.session = next_session_++;
   member.writable = overwrite;
   member.stage = Stage::up;
-  if (!rise_) claim(number);
+  if (rise_) return;
+  number == vote() ? claim_vote() : claim(number);
+}
+
+void Membership::claim_vote() {
+  const bool has_disk = std::any_of(members_.begin(), members_.end(), [](const Member& member) {
+    return member.stage >= Stage::claimed;
+  });
+  if (members_[vote()].stage == Stage::up && has_disk) claim(vote());
+}
+
+/// A vote has no maps.
+void Membership::claimed(unsigned number, const Claimed& answer) {
+  Member& member = members_[number];
+  member.claimed = answer;
+  if (number != vote()) return;
+  member.claimed.maps = {.active = RegionMap{options_.regions},
+                         .dirty{options_.members, RegionMap{options_.regions}}};
 }
 
 void Membership::claim(unsigned member) {
@@ -83,7 +100,8 @@ void Membership::forget(unsigned member) {
 
 bool Membership::inspect(unsigned number) {
   Member& member = members_[number];
-  if (!holds_data(number) || (number == 0 && phase_ == Phase::attaching)) return false;
+  const bool has_content = number == 0 && phase_ == Phase::attaching;
+  if (number == vote() || !holds_data(number) || has_content) return false;
   member.stage = Stage::inspecting;
   post(number, Order::inspect, {});
   return true;
@@ -113,7 +131,7 @@ void Membership::introduce(unsigned member) {
 void Membership::ask(unsigned number, Stage stage) {
   Member& member = members_[number];
   member.stage = stage;
-  member.asked = in_step_;
+  member.asked = copies();
   member.inherit.assign(options_.members, RegionMap{options_.regions});
   for (unsigned i = 0; i < options_.members; ++i)
     if (has(in_step_, i) && members_[i].stage != Stage::down)
@@ -138,7 +156,7 @@ void Membership::restart() {
   pending_ = {};
   sent_.clear();
   ++term_;
-  for (unsigned i = 0; i < options_.members; ++i) {
+  for (unsigned i = 0; i < voters(); ++i) {
     Member& member = members_[i];
     term_ = std::max(term_, member.claimed.promised + 1);
     if (!has(carry, i)) continue;
@@ -147,11 +165,12 @@ void Membership::restart() {
   }
   for (unsigned i = 0; i < options_.members; ++i)
     if (members_[i].stage != Stage::down) claim(i);
+  if (members_[vote()].stage != Stage::down) members_[vote()].stage = Stage::up;
 }
 
 bool Membership::enough(MemberSet kept, const std::vector<MemberSet>& bases) const {
   return std::all_of(bases.begin(), bases.end(), [&](MemberSet base) {
-    return size(static_cast<MemberSet>(kept & base)) >= threshold(base, options_.degraded);
+    return are_enough(kept, base, options_.members, options_.degraded);
   });
 }
 
@@ -177,7 +196,7 @@ bool Membership::was_in_view(unsigned number) const {
 /// From the records with the newest view. An older record may tell of a member what it was before
 /// it was set back and got a full copy. All members of the confirmed view have recorded it.
 void Membership::learn_pedigree(const ViewId& newest) {
-  pedigree_.assign(options_.members, {});
+  pedigree_.assign(voters(), {});
   for (const Member& member : members_) {
     if (member.stage != Stage::claimed || member.claimed.view.id != newest) continue;
     const Pedigree& told = member.claimed.pedigree;
@@ -186,7 +205,7 @@ void Membership::learn_pedigree(const ViewId& newest) {
       pedigree_[k].age = std::max(pedigree_[k].age, told[k].age);
     }
   }
-  for (unsigned k = 0; k < options_.members; ++k)
+  for (unsigned k = 0; k < voters(); ++k)
     if (pedigree_[k].disk == 0 && has(confirmed_.set, k)) pedigree_[k].age = {confirmed_.id, 0};
 }
 
@@ -194,7 +213,7 @@ std::optional<Attachment> Membership::attachment(bool hurry) {
   MemberSet present = 0;
   View newest;
   confirmed_ = {};
-  for (unsigned i = 0; i < options_.members; ++i) {
+  for (unsigned i = 0; i < voters(); ++i) {
     if (members_[i].stage != Stage::claimed) continue;
     present = with(present, i);
     const Claimed& claimed = members_[i].claimed;
@@ -203,13 +222,14 @@ std::optional<Attachment> Membership::attachment(bool hurry) {
   }
   newest_ = newest.id;
   learn_pedigree(newest_);
-  if (present == 0 || (size(present) < options_.members && !hurry)) return {};
-  if (newest.id == ViewId{}) return first_view(present);
+  const bool is_complete = size(present) == options_.members + (options_.vote ? 1 : 0);
+  if (present == 0 || (!is_complete && !hurry)) return {};
+  if (newest.id == ViewId{}) return is_complete ? first_view() : std::nullopt;
   // A disk that answers is not always the member. Of `gone` members the newest state is lost, as
   // the disk is a new one or was set back. `absent` are these, and those with another disk in their
   // place. Nothing proves that such a member has not gone on alone.
   MemberSet gone = 0, absent = 0;
-  for (unsigned i = 0; i < options_.members; ++i) {
+  for (unsigned i = 0; i < voters(); ++i) {
     if (!has(present, i)) continue;
     if (members_[i].claimed.view.id == ViewId{} || is_set_back(i)) gone = with(gone, i);
     if (has(gone, i) || is_stranger(i)) absent = with(absent, i);
@@ -222,12 +242,13 @@ std::optional<Attachment> Membership::attachment(bool hurry) {
   // As many as a newer view needs at least must not be able to exist among the missing.
   for (const MemberSet base : bases) {
     const auto missing = static_cast<MemberSet>(base & ~counted);
-    if (size(missing) >= threshold(base, options_.degraded)) return {};
+    if (are_enough(missing, base, options_.members, options_.degraded)) return {};
   }
   // Another client may still read from a member that is not claimed here.
-  if (!within(newest.set, counted) && !host_.leases_ended()) return {};
+  const MemberSet copies = disks_of(newest.set, options_.members);
+  if (!within(copies, counted) && !host_.leases_ended()) return {};
   Attachment found;
-  found.candidates = static_cast<MemberSet>(newest.set & counted);
+  found.candidates = static_cast<MemberSet>(copies & counted);
   found.inherit.assign(options_.members, RegionMap{options_.regions});
   found.unequal = found.active = RegionMap{options_.regions};
   for (unsigned i = 0; i < options_.members; ++i) {
@@ -241,16 +262,20 @@ std::optional<Attachment> Membership::attachment(bool hurry) {
     found.active.add(claimed.maps.active);
   }
   // All have lost their power: flushed writes are on all of them, if none is missing.
-  if (found.good == 0 && found.candidates == (newest.set & ~gone)) found.good = found.candidates;
+  if (found.good == 0 && found.candidates == (copies & ~gone)) found.good = found.candidates;
+  if (found.good != 0 && has(newest.set & counted, vote())) {
+    found.good = with(found.good, vote());
+    pedigree_[vote()].age = std::max(pedigree_[vote()].age, members_[vote()].claimed.age());
+  }
   found.enough = enough(found.good, bases);
   return found;
 }
 
 /// A new group's disk is the one of its first member. The others get copies before they are in a
 /// view: until then they are neither read nor a source. All must be there, so that nothing changes
-/// while one of them holds data of others, which a mistyped server does.
-std::optional<Attachment> Membership::first_view(MemberSet present) const {
-  if (size(present) < options_.members) return {};
+/// while one of them holds data of others, which a mistyped server does, or while the vote may know
+/// of earlier views.
+std::optional<Attachment> Membership::first_view() const {
   for (unsigned i = 1; i < options_.members; ++i)
     if (holds_data(i)) return {};
   Attachment found;
@@ -267,7 +292,7 @@ bool Membership::rise() {
   if (term_ == confirmed_.id.term) {
     for (const Member& member : members_) term_ = std::max(term_, member.claimed.promised + 1);
     seq_ = 0;
-    for (unsigned i = 0; i < options_.members; ++i)
+    for (unsigned i = 0; i < voters(); ++i)
       if (has(must_promise(), i)) post(i, Order::claim, {});
   }
   return must_promise() == 0;
@@ -276,9 +301,10 @@ bool Membership::rise() {
 /// A session can outlive its server. If the power has lasted since the view, all answered writes
 /// are there, and if no other view came, no other client has changed them.
 bool Membership::granted(unsigned member, const Claimed& answer) {
-  if (answer.lost_power || answer.view.id != confirmed_.id) return false;
+  const bool lost_power = answer.lost_power && member != vote();
+  if (lost_power || answer.view.id != confirmed_.id) return false;
   if (answer.disk != pedigree_[member].disk || answer.age() < pedigree_[member].age) return false;
-  members_[member].claimed = answer;
+  claimed(member, answer);
   members_[member].claimed.promised = term_;
   send_view();
   return true;
@@ -289,7 +315,7 @@ bool Membership::granted(unsigned member, const Claimed& answer) {
 /// joins is not asked: no client can do that with its vote alone.
 MemberSet Membership::must_promise() const {
   MemberSet set = 0;
-  for (unsigned i = 0; i < options_.members; ++i)
+  for (unsigned i = 0; i < voters(); ++i)
     if (has(in_step_ & base(), i) && members_[i].claimed.promised != term_) set = with(set, i);
   return set;
 }
@@ -324,18 +350,21 @@ void Membership::begin_view(MemberSet set, const std::vector<RegionMap>& inherit
               .inherit = inherit,
               .pedigree = std::move(pedigree),
               .active = true};
-  for (unsigned i = 0; i < options_.members; ++i) {
+  for (unsigned i = 0; i < voters(); ++i) {
     const Claimed& claimed = members_[i].claimed;
     if (has(set, i) && !has(in_step_, i)) pending_.pedigree[i] = {claimed.disk, claimed.age()};
   }
   send_view();
 }
 
+/// To the vote before the disks. If it is lost together with a disk, no disk waits for it that has
+/// recorded a view with it: the lost disk is enough to go on.
 void Membership::send_view() {
   if (!pending_.active || must_promise() != 0) return;
   const MemberSet set = pending_.view.set;
-  for (unsigned i = 0; i < options_.members; ++i) {
-    if (!has(set, i)) continue;
+  const bool asks_vote = has(set, vote()) && !has(pending_.acked, vote());
+  for (unsigned i = 0; i < voters(); ++i) {
+    if (!has(set, i) || (i == vote()) != asks_vote) continue;
     Command order;
     order.view = pending_.view;
     order.confirmed = size(set) == 1 ? pending_.view : confirmed_;  // in force once it is recorded
@@ -347,10 +376,11 @@ void Membership::send_view() {
 
 bool Membership::recorded(unsigned member, const ViewId& view) {
   if (!pending_.active || pending_.view.id != view) return false;
+  const bool is_first = pending_.acked == 0;
   pending_.acked = with(pending_.acked, member);
-  if (!within(pending_.view.set, pending_.acked)) return false;
-  commit();
-  return true;
+  if (within(pending_.view.set, pending_.acked)) return commit(), true;
+  if (member == vote() && is_first) send_view();
+  return false;
 }
 
 void Membership::commit() {
@@ -360,7 +390,7 @@ void Membership::commit() {
   pending_ = {};
   const bool first = phase_ == Phase::attaching;
   phase_ = Phase::live;
-  for (unsigned i = 0; i < options_.members; ++i) {
+  for (unsigned i = 0; i < voters(); ++i) {
     if (first && members_[i].stage == Stage::claimed && !has(in_step_, i))
       members_[i].stage = Stage::up;
     if (!has(in_step_, i)) continue;
@@ -373,7 +403,7 @@ void Membership::commit() {
   }
   if (first) host_.attached();
   rise_ = false;
-  for (unsigned i = 0; i < options_.members; ++i)
+  for (unsigned i = 0; i < voters(); ++i)
     if (members_[i].stage == Stage::up) claim(i);
 }
 

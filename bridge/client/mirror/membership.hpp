@@ -71,8 +71,8 @@ class SentCommands {
 
 /// The outcome of all claims, for a client that attaches.
 struct Attachment {
-  MemberSet candidates = 0;        ///< of the newest view that are there
-  MemberSet good = 0;              ///< of these, with all that was flushed
+  MemberSet candidates = 0;        ///< disks of the newest view that are there
+  MemberSet good = 0;              ///< of these, with all that was flushed; and the vote
   bool enough = false;             ///< they may be the next view
   std::vector<RegionMap> inherit;  ///< per member: the regions that it lacks
   RegionMap unequal;               ///< regions that an unclean end may have left different
@@ -81,6 +81,9 @@ struct Attachment {
 
 /// Claims members, has them agree on views, and knows in which stage each of them is. The view is
 /// the set of members in step. It is in force when all of its members have recorded it.
+///
+/// A vote is a member that records views and counts in them, and has no copy: another member of the
+/// view must be a disk. It is behind the last disk.
 ///
 /// Invariant: a term or session that was used once is never used again.
 /// Threads:   one; pure.
@@ -155,6 +158,9 @@ class Membership {
   Member& operator[](unsigned member) { return members_[member]; }
   Phase phase() const { return phase_; }
   MemberSet in_step() const { return in_step_; }
+  /// Those of them that have copies.
+  MemberSet copies() const { return disks_of(in_step_, options_.members); }
+  unsigned vote() const { return options_.members; }
   std::uint64_t term() const { return term_; }
   bool proposes() const { return pending_.active; }
   /// The members on which the next view is based.
@@ -168,8 +174,13 @@ class Membership {
   bool gate_closed() const;
 
   // Sessions.
-  /// `overwrite`: a copy may replace its content even if it holds data of others.
+  /// `overwrite`: a copy may replace its content even if it holds data of others. A vote is claimed
+  /// when a disk is: one that has none takes it from nobody.
   void link_up(unsigned member, bool overwrite);
+  /// Claims the vote, if it is there, and a disk is.
+  void claim_vote();
+  /// A member has granted the claim.
+  void claimed(unsigned member, const Claimed& answer);
   /// Another client has claimed the member with the term `promised`.
   void outranked(unsigned member, std::uint64_t promised);
   /// A member that promised a higher term comes back only to a client with a still higher one.
@@ -182,7 +193,9 @@ class Membership {
   bool holds_data(unsigned member) const;
   /// Another disk has its place in the group, while it was a member itself. It must not be
   /// overwritten, as it may have what the others lack.
-  bool displaced(unsigned member) const { return is_stranger(member) && was_in_view(member); }
+  bool displaced(unsigned member) const {
+    return member != vote() && is_stranger(member) && was_in_view(member);
+  }
   /// It is the right disk, with a record that has been newer.
   bool is_set_back(unsigned member) const;
   /// The regions that others know it to lack are not all. Its record is older than it was, or it
@@ -264,11 +277,12 @@ class Membership {
   };
 
   void claim(unsigned member);
+  unsigned voters() const { return options_.members + 1; }  ///< there may be no vote
   bool enough(MemberSet kept, const std::vector<MemberSet>& bases) const;
   bool is_stranger(unsigned member) const;
   bool was_in_view(unsigned member) const;
   void learn_pedigree(const ViewId& newest);
-  std::optional<Attachment> first_view(MemberSet present) const;
+  std::optional<Attachment> first_view() const;
   MemberSet must_promise() const;
   void begin_view(MemberSet set, const std::vector<RegionMap>& inherit);
   void send_view();

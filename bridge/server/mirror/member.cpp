@@ -69,7 +69,8 @@ int Member::view(std::uint64_t session, const View& view, const View& confirmed,
   if (const int error = serve(session)) return error;
   if (view.id.term < record_.promised) return ESTALE;
   if (view.id <= record_.view.id) return 0;  // a newer one of this client has overtaken it
-  if (pedigree.size() != record_.members || confirmed.id > view.id) return EINVAL;
+  if (pedigree.size() < std::max(record_.members, record_.number + 1) || confirmed.id > view.id)
+    return EINVAL;
   const bool later = std::ranges::any_of(
       pedigree, [&](const Holder& holder) { return holder.age.view.term > view.id.term; });
   if (later) return EINVAL;
@@ -102,10 +103,14 @@ int Member::confirm(std::uint64_t session, const View& view) {
   return 0;
 }
 
-/// All members of the newest view have come so far.
+/// All members of the newest view have come so far. A vote does not count within a view, as it has
+/// nothing that could be set back there.
 void Member::know(const Age& age) {
-  for (unsigned k = 0; k < record_.pedigree.size(); ++k)
-    if (has(record_.view.set, k)) record_.pedigree[k].age = std::max(record_.pedigree[k].age, age);
+  for (unsigned k = 0; k < record_.pedigree.size(); ++k) {
+    const bool counts = age.beat == 0 || k < record_.members;
+    if (counts && has(record_.view.set, k))
+      record_.pedigree[k].age = std::max(record_.pedigree[k].age, age);
+  }
 }
 
 int Member::write(std::uint64_t session, std::uint32_t first, std::uint32_t last, bool copy) {

@@ -13,8 +13,8 @@ namespace rnbd::mirror {
 
 /// The state of a member that outlives a crash.
 struct MemberRecord {
-  unsigned number = 0;            ///< of this member.
-  unsigned members = 0;           ///< of the group
+  unsigned number = 0;            ///< of this member; kVote: it is the vote
+  unsigned members = 0;           ///< of the group, without the vote
   std::uint64_t promised = 0;     ///< orders of lower terms are refused
   View view;                      ///< the newest view that was recorded here
   View confirmed;                 ///< the newest view that all its members are known to have

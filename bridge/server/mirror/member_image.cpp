@@ -101,14 +101,18 @@ std::optional<Head> take_head(wire::ConstBytes image, unsigned which) {
   return head;
 }
 
-/// Its checksum is right, so only another version could write impossible values.
+/// Its checksum is right, so only another version could write impossible values. A vote's disk has
+/// no bytes, and so no maps.
 bool is_understood(const Head& head) {
   if (head.version < kOldestVersion || head.version > kVersion) return false;
   if (head.last_views > kMaxLastViews) return false;
-  if (head.members == 0 || head.members > kMaxMembers || head.member >= head.members) return false;
+  if (head.members == 0 || head.members > kMaxMembers) return false;
+  const bool is_vote = head.size == 0;
+  if (is_vote ? head.member != kVote || head.members == kMaxMembers : head.member >= head.members)
+    return false;
   if (head.region_shift < wire::kMinRegionShift || head.region_shift > wire::kMaxRegionShift)
     return false;
-  if (head.size == 0 || head.size >> head.region_shift >= wire::kMaxMirrorRegions) return false;
+  if (head.size >> head.region_shift >= wire::kMaxMirrorRegions) return false;
   return wire::decode_view(head.view, head.members).has_value() &&
          wire::decode_view(head.confirmed, head.members).has_value();
 }
@@ -127,7 +131,7 @@ MemberState state_of(const Head& head) {
     state.last_views.push_back({head.history[i].term, head.history[i].seq});
   state.record.disk = head.disk;
   state.record.beat = head.beat;
-  state.record.pedigree = wire::decode_pedigree(head.pedigree, head.members);
+  state.record.pedigree = wire::decode_pedigree(head.pedigree);
   return state;
 }
 

@@ -207,7 +207,7 @@ void MemberMessages::view(rtrs::ServerRequest& request) {
   if (!view || !confirmed) return finish(request, EINVAL);
   const std::vector<std::byte> data = copy_of_data(request);
   wire::ConstBytes rest{data};
-  const auto pedigree = wire::take_pedigree(rest, shape.members);
+  const auto pedigree = wire::take_pedigree(rest);
   const auto inherit = wire::decode_inherited(rest, view->set, shape.members, shape.regions());
   if (!pedigree || !inherit) return finish(request, EINVAL);
   const int error = part->seat().view(part->session(), *view, *confirmed, *inherit, *pedigree);

@@ -12,10 +12,10 @@ MirrorClient::MirrorClient(MirrorWorld& the_world, unsigned the_number,
     : world{the_world},
       number{the_number},
       names{std::move(the_names)},
-      linked(options.members),
-      broken(options.members),
-      cut(options.members),
-      shown(options.members),
+      linked(names.size()),
+      broken(names.size()),
+      cut(names.size()),
+      shown(names.size()),
       group{options, *this} {}
 
 /// Data of copies leave their memory now, which is kept for them.

@@ -17,7 +17,7 @@ unsigned MirrorWorld::holder(unsigned member) const {
 
 std::vector<unsigned> MirrorWorld::holders() const {
   std::vector<unsigned> names;
-  for (unsigned i = 0; i < options.members; ++i) names.push_back(holder(i));
+  for (unsigned i = 0; i < voters(); ++i) names.push_back(holder(i));
   return names;
 }
 
@@ -26,8 +26,9 @@ std::vector<unsigned> MirrorWorld::holders() const {
 std::vector<unsigned> MirrorWorld::some_names() {
   std::vector<unsigned> names = holders();
   if (!faults_ || !rng.chance(mood_.names)) return names;
-  const auto member = static_cast<unsigned>(rng.below(options.members));
-  if (mirror::without(newest().set, member) == 0 || newest().id == mirror::ViewId{}) return names;
+  const unsigned member = any_member();
+  const mirror::MemberSet others_in_step = disks_of(mirror::without(newest().set, member));
+  if (others_in_step == 0 || newest().id == mirror::ViewId{}) return names;
   std::vector<unsigned> others;
   for (unsigned i = 0; i < nodes_.size(); ++i)
     if (nodes_[i].number == member && i != names[member]) others.push_back(i);
@@ -42,7 +43,7 @@ std::vector<unsigned> MirrorWorld::some_names() {
 /// Another disk gets a member's place, a machine is set back to an earlier state, or an operator
 /// decides for one member while others are used.
 void MirrorWorld::change_identity() {
-  const auto member = static_cast<unsigned>(rng.below(options.members));
+  const unsigned member = any_member();
   const std::uint64_t chance = rng.below(100);
   if (chance < 40) {
     save(member);
@@ -50,7 +51,7 @@ void MirrorWorld::change_identity() {
     if (may_set_back(member)) set_back(member);
   } else if (chance < 90) {
     add_another(member);
-  } else {
+  } else if (member != vote()) {
     force_beside_others(member);
   }
 }
@@ -82,9 +83,9 @@ bool MirrorWorld::may_set_back(unsigned member) const {
   const mirror::View newest = this->newest();
   if (!saved) return false;
   if (newest.id == mirror::ViewId{} || !is_settled() || !is_spared(member)) return false;
-  if (mirror::has(newest.set, member) && !may_lose_power()) return false;
+  if (mirror::has(newest.set, member) && member != vote() && !may_lose_power()) return false;
   mirror::MemberSet knowing = 0;
-  for (unsigned i = 0; i < options.members; ++i) {
+  for (unsigned i = 0; i < voters(); ++i) {
     if (i == member) continue;
     const Moments& known = ledger_.entry(holder(i)).known;
     const auto moment = known.find(place);
@@ -94,11 +95,10 @@ bool MirrorWorld::may_set_back(unsigned member) const {
     if (knows_age || goes_on_without) knowing = mirror::with(knowing, i);
   }
   const auto suffices = [&](mirror::MemberSet set) {
-    const unsigned needed = mirror::threshold(set, options.degraded);
-    const auto met = static_cast<mirror::MemberSet>(set & knowing);
-    return mirror::size(met) < needed && mirror::size(set) >= needed + mirror::size(met);
+    const auto others = static_cast<mirror::MemberSet>(set & ~knowing);
+    return !are_enough(knowing, set) && are_enough(others, set);
   };
-  for (unsigned i = 0; i < options.members; ++i) {
+  for (unsigned i = 0; i < voters(); ++i) {
     const mirror::View& view = (i == member ? saved->entry : ledger_.entry(holder(i))).view;
     if (!mirror::has(knowing, i) && suffices(view.set)) return false;
   }
@@ -156,7 +156,7 @@ void MirrorWorld::force_beside_others(unsigned member) {
   new_client(names);
   MirrorClient& client = *clients_.back();
   const bool alone = rng.chance(700);
-  for (unsigned i = 0; i < options.members; ++i) client.cut[i] = alone && i != member ? 1 : 0;
+  for (unsigned i = 0; i < voters(); ++i) client.cut[i] = alone && i != member ? 1 : 0;
   for (unsigned i = 0; i < kPatience && !client.dead && !client.group.live(); ++i) {
     step(false);
     if (&client == clients_.back().get() && client.force(member)) return;
@@ -165,14 +165,16 @@ void MirrorWorld::force_beside_others(unsigned member) {
 
 /// Members know of a decision whose member had no time to record it, and one of them is another
 /// disk now. Or one that was set back could have gone on alone. Only an operator knows that nothing
-/// else was decided.
+/// else was decided. Only the vote may have recorded the newest view.
 void MirrorWorld::force_again() {
   MirrorClient& client = *clients_.back();
   if (client.dead || client.group.live() || client.names != holders()) return;
+  const auto view_of = [this](unsigned i) { return ledger_.entry(holder(i)).view.id; };
+  mirror::ViewId last{};
   for (unsigned i = 0; i < options.members; ++i)
-    if (mirror::has(newest().set, i) && ledger_.entry(holder(i)).view.id == newest().id &&
-        client.force(i))
-      return;
+    if (mirror::has(newest().set, i)) last = std::max(last, view_of(i));
+  for (unsigned i = 0; i < options.members; ++i)
+    if (mirror::has(newest().set, i) && view_of(i) == last && client.force(i)) return;
 }
 
 /// An operator takes the record away from a server that shall have a place which another disk has
@@ -208,7 +210,7 @@ void MirrorWorld::free_record(unsigned place) {
 void MirrorWorld::go_back() {
   if (!make_whole()) return;
   const auto group = [this]() -> const mirror::Group& { return clients_.back()->group; };
-  const auto member = static_cast<unsigned>(rng.below(options.members));
+  const unsigned member = any_member();
   save(member);
   if (rng.chance(500) && !make_whole()) return;
   const unsigned cool = mood_.cool;
@@ -236,7 +238,7 @@ void MirrorWorld::go_back() {
 void MirrorWorld::go_back_while_joining() {
   if (!make_whole()) return;
   const auto group = [this]() -> const mirror::Group& { return clients_.back()->group; };
-  const auto member = static_cast<unsigned>(rng.below(options.members));
+  const unsigned member = any_disk();
   leave_out(member);
   if (!until([&] { return !mirror::has(group().in_step(), member); })) return;
   for (auto i = rng.below(kSceneSteps / 20); i > 0; --i) step(false);
@@ -259,7 +261,7 @@ void MirrorWorld::go_back_while_joining() {
 void MirrorWorld::begin_again() {
   if (!make_whole()) return;
   const std::vector<unsigned> names = holders();
-  const auto member = static_cast<unsigned>(rng.below(options.members));
+  const unsigned member = any_member();
   if (!add_another(member)) return;
   nodes_.back().overwrite = true;
   const mirror::Group& group = clients_.back()->group;

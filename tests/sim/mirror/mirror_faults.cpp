@@ -17,10 +17,10 @@ constexpr std::uint64_t kLoneSession = ~std::uint64_t{0};
 void MirrorWorld::next_scene() {
   if (mood_.hand_on) return hand_on();
   if (rng.chance(300)) clients_.back()->dead = true;
-  const auto member = static_cast<unsigned>(rng.below(options.members));
-  if (rng.chance(400) && may_lose_power()) stop(holder(member), true);
-  const std::uint64_t up = rng.between(1, (1U << options.members) - 1);
-  for (unsigned i = 0; i < options.members; ++i) {
+  const unsigned member = any_member();
+  if (rng.chance(400) && (member == vote() || may_lose_power())) stop(holder(member), true);
+  const std::uint64_t up = rng.between(1, (1U << voters()) - 1);
+  for (unsigned i = 0; i < voters(); ++i) {
     if ((up >> i & 1) != 0)
       held(i).up = true;
     else if (held(i).up)
@@ -32,13 +32,15 @@ void MirrorWorld::next_scene() {
 /// stays, and has to know from the other one what the rest lacks.
 void MirrorWorld::hand_on() {
   mirror::MemberSet up = 0;
-  for (unsigned i = 0; i < options.members; ++i)
+  for (unsigned i = 0; i < voters(); ++i)
     if (held(i).up) up = mirror::with(up, i);
   const MirrorClient& client = *clients_.back();
   if (client.dead || !client.group.live() || client.group.in_step() != up) return;
-  const auto member = static_cast<unsigned>(rng.below(options.members));
+  const unsigned member = any_member();
   if (mirror::size(up) == 1)
     held(member).up = true;
+  else if (disks_of(mirror::without(up, member)) == 0)
+    return;
   else if (mirror::has(up, member) && (mirror::size(up) > 2 || recent_ != mirror::bit(member)))
     stop(holder(member), false);
 }
@@ -55,7 +57,7 @@ void MirrorWorld::lose_power(unsigned member) {
 void MirrorWorld::change_members() {
   clients_.back()->dead = true;
   if (rng.chance(300)) return;
-  leave_out(static_cast<unsigned>(rng.below(options.members)));
+  leave_out(any_member());
 }
 
 /// All others are there.
@@ -79,7 +81,7 @@ bool MirrorWorld::may_lose_power() const {
   for (unsigned i = 0; i < options.members; ++i)
     if (mirror::has(newest().set, i) && ledger_.entry(holder(i)).epoch != held(i).epoch)
       return false;
-  return mirror::size(newest().set) > 1;
+  return mirror::size(disks_of(newest().set)) > 1;
 }
 
 /// The group comes back without an operator's word, as the others are enough, and safe.
@@ -91,9 +93,9 @@ bool MirrorWorld::is_spared(unsigned member) const {
   const mirror::View confirmed = ledger_.confirmed_without(holder(member));
   if (confirmed.id == mirror::ViewId{}) return false;
   const auto spares = [&](mirror::MemberSet set) {
-    const unsigned needed = mirror::threshold(set, options.degraded);
     const auto others = mirror::without(static_cast<mirror::MemberSet>(set & newest().set), member);
-    return !mirror::has(set, member) || (needed > 1 && mirror::size(others) >= needed);
+    const bool goes_on_alone = are_enough(mirror::bit(member), set);
+    return !mirror::has(set, member) || (!goes_on_alone && are_enough(others, set));
   };
   return spares(newest().set) && spares(confirmed.set);
 }
@@ -148,10 +150,10 @@ void MirrorWorld::fill_up() {
 void MirrorWorld::fault() {
   if (rng.chance(mood_.full)) return fill_up();
   const bool recent = recent_ != 0 && rng.chance(mood_.at_recent);
-  const auto member = recent ? static_cast<unsigned>(std::countr_zero(recent_))
-                             : static_cast<unsigned>(rng.below(options.members));
+  const auto member = recent ? static_cast<unsigned>(std::countr_zero(recent_)) : any_member();
   const std::uint64_t chance = rng.below(100);
   if (chance == 99) return blackout();
+  if (chance >= 95 && member == vote()) return wipe_vote();
   if (chance == 98 && may_replace(member)) return replace(member);
   if (chance >= 95) {
     held(member).unreadable[rng.below(options.sectors)] = 1;
@@ -163,7 +165,7 @@ void MirrorWorld::fault() {
   if (chance < 50) {
     for (MirrorNode& node : nodes_) node.up = node.up || rng.chance(mood_.revive);
   } else if (chance < 65) {
-    if (may_lose_power()) lose_power(member);
+    if (member == vote() || may_lose_power()) lose_power(member);
   } else if (chance < 82) {
     client.cut[member] = 1;
   } else {
@@ -186,7 +188,7 @@ bool MirrorWorld::make_whole() {
 /// knows the view of the higher term, and the next client does not meet that one.
 void MirrorWorld::rise_half_way() {
   const auto group = [this]() -> const mirror::Group& { return clients_.back()->group; };
-  const auto claimed = static_cast<unsigned>(rng.below(options.members));
+  const unsigned claimed = any_member();
   if (!make_whole()) return;
   leave_out(claimed);
   if (!until([&] { return !mirror::has(group().in_step(), claimed); })) return;
@@ -211,6 +213,10 @@ void MirrorWorld::rise_half_way() {
   replace_clients();
 }
 
+void MirrorWorld::go_on(std::uint64_t most) {
+  for (auto i = rng.below(most); i > 0; --i) step(false);
+}
+
 /// A client sleeps while another one begins, which does not meet one of the members. It wakes up
 /// with the answers of that one.
 void MirrorWorld::stall() {
@@ -220,7 +226,7 @@ void MirrorWorld::stall() {
   sleeper.asleep = true;
   new_client(holders());
   MirrorClient& next = *clients_.back();
-  const auto member = static_cast<unsigned>(rng.below(options.members));
+  const unsigned member = any_member();
   next.cut[member] = 1;
   until([&] { return next.group.live() || next.dead; });
   for (auto i = rng.below(kSceneSteps / 20); i > 0; --i) step(false);
@@ -232,11 +238,8 @@ void MirrorWorld::stall() {
 /// Its client stays, and knows what it has missed.
 void MirrorWorld::lose_twice() {
   const auto group = [this]() -> const mirror::Group& { return clients_.back()->group; };
-  const auto go_on = [this](std::uint64_t most) {
-    for (auto i = rng.below(most); i > 0; --i) step(false);
-  };
   if (!make_whole()) return;
-  const auto member = static_cast<unsigned>(rng.below(options.members));
+  const unsigned member = any_disk();
   go_on(kSceneSteps / 10);
   stop(holder(member), may_lose_power() && rng.chance(700));
   if (!until([&] { return !mirror::has(group().in_step(), member); })) return;
@@ -263,7 +266,7 @@ void MirrorWorld::rot() {
   mirror::Group& group = clients_.back()->group;
   const auto still = [&] { return group.whole() && !group.verification().is_running(); };
   if (until(still)) {
-    const auto member = static_cast<unsigned>(rng.below(options.members));
+    const unsigned member = any_disk();
     const unsigned good = (member + 1) % options.members;
     MirrorNode& node = held(member);
     std::fill(held(good).unreadable.begin(), held(good).unreadable.end(), 0);
@@ -291,17 +294,14 @@ void MirrorWorld::rot() {
 /// more, or it is a mirror still. True: it has ended.
 bool MirrorWorld::dissolve() {
   if (!make_whole()) return false;
-  const auto go_on = [this](std::uint64_t most) {
-    for (auto i = rng.below(most); i > 0; --i) step(false);
-  };
   go_on(kSceneSteps / 10);
   if (rng.chance(300)) {  // members are not equal yet
     replace_clients();
     if (!until([this] { return clients_.back()->group.live(); })) return false;
   }
   MirrorClient& client = *clients_.back();
-  const auto member = static_cast<unsigned>(rng.below(options.members));
-  const auto other = static_cast<unsigned>(rng.below(options.members));
+  const unsigned member = any_disk();
+  const unsigned other = any_member();
   if (other != member && rng.chance(300)) {
     leave_out(other);
     go_on(kSceneSteps / 10);
@@ -337,12 +337,12 @@ bool MirrorWorld::dissolve() {
 /// A client meets one member only, and an operator has it go on with that, unless it may anyway, or
 /// has nothing of the mirror. The others come later.
 void MirrorWorld::force_one() {
-  const auto member = static_cast<unsigned>(rng.below(options.members));
+  const unsigned member = any_disk();
   const unsigned place = holder(member);
   if (!may_force(place) || ledger_.entry(place).view.id == mirror::ViewId{}) return;
   replace_clients();
   const std::uint64_t before = forced_;
-  for (unsigned i = 0; i < options.members; ++i) clients_.back()->cut[i] = i == member ? 0 : 1;
+  for (unsigned i = 0; i < voters(); ++i) clients_.back()->cut[i] = i == member ? 0 : 1;
   until([&] {
     if (forced_ == before) clients_.back()->force(member);
     return clients_.back()->group.live();

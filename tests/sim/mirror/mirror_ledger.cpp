@@ -20,8 +20,9 @@ bool is_own_flush(const mirror::Command& command) {
 
 }  // namespace
 
-void MirrorLedger::begin(unsigned members) {
-  const mirror::View second{{2, 1}, static_cast<mirror::MemberSet>((1U << members) - 1)};
+void MirrorLedger::begin(mirror::MemberSet in_step) {
+  const mirror::View second{{2, 1}, in_step};
+  const unsigned members = mirror::size(in_step);
   for (unsigned i = 0; i < members; ++i) {
     MirrorEntry& own = entry(i);
     own.view = own.confirmed = second;

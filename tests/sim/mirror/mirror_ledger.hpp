@@ -37,8 +37,9 @@ struct MirrorEntry : MirrorTidings {
 /// are not needed: a member counts as told when nothing is on its way to it any more.
 class MirrorLedger {
  public:
-  /// The servers of members that are in step, and in their second view. Each has all that there is.
-  void begin(unsigned members);
+  /// The servers of members that are in step, and in their second view, as the set of it says. Each
+  /// has all that there is.
+  void begin(mirror::MemberSet in_step);
   /// Another server had the member's place in the first view.
   void begin_displaced(unsigned place, unsigned member);
   MirrorEntry& entry(unsigned place);

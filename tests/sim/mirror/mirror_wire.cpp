@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "tests/sim/mirror/mirror_wire.hpp"
 
+#include <utility>
+
 #include "bridge/protocol/mirror_messages.hpp"
 #include "tests/sim/mirror/mirror_world.hpp"
 
@@ -30,15 +32,25 @@ mirror::Maps over_wire(const mirror::Maps& maps) {
   return {.active = over_wire(maps.active), .dirty = over_wire(maps.dirty)};
 }
 
-mirror::Pedigree over_wire(const mirror::Pedigree& pedigree) {
-  return wire::decode_pedigree(wire::encode_pedigree(pedigree),
-                               static_cast<unsigned>(pedigree.size()));
+mirror::View over_wire(const mirror::View& view, unsigned disks) {
+  const mirror::View recorded{view.id, mirror::renumbered(view.set, disks)};
+  const auto arrived = wire::decode_view(wire::encode_view(recorded), disks);
+  if (!arrived) throw MirrorViolation("a view has no disk");
+  return *arrived;
 }
 
-mirror::Claimed over_wire(const mirror::Claimed& answer, unsigned member, unsigned members) {
-  const auto message = wire::encode_claimed(answer, member, members);
+mirror::Pedigree over_wire(const mirror::Pedigree& pedigree, unsigned disks) {
+  return wire::decode_pedigree(wire::encode_pedigree(mirror::renumbered(pedigree, disks)));
+}
+
+mirror::Claimed over_wire(const mirror::Claimed& answer, unsigned member, unsigned disks) {
+  const unsigned number = member == disks ? mirror::kVote : member;
+  const auto message = wire::encode_claimed(answer, number, disks);
   auto arrived = wire::decode_claimed(rtrs::wire::bytes_of(message));
   if (!arrived) throw MirrorViolation("an answer to a claim cannot be decoded");
+  arrived->view.set = mirror::renumbered(arrived->view.set, disks);
+  arrived->confirmed.set = mirror::renumbered(arrived->confirmed.set, disks);
+  arrived->pedigree = mirror::renumbered(std::move(arrived->pedigree), disks);
   arrived->maps = over_wire(answer.maps);
   return *arrived;
 }

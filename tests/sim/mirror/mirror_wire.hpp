@@ -12,8 +12,11 @@ namespace sim {
 rnbd::mirror::RegionMap over_wire(const rnbd::mirror::RegionMap& map);
 std::vector<rnbd::mirror::RegionMap> over_wire(const std::vector<rnbd::mirror::RegionMap>& maps);
 rnbd::mirror::Maps over_wire(const rnbd::mirror::Maps& maps);
-rnbd::mirror::Pedigree over_wire(const rnbd::mirror::Pedigree& pedigree);
+/// From a client to a member.
+rnbd::mirror::View over_wire(const rnbd::mirror::View& view, unsigned disks);
+rnbd::mirror::Pedigree over_wire(const rnbd::mirror::Pedigree& pedigree, unsigned disks);
+/// From a member to a client.
 rnbd::mirror::Claimed over_wire(const rnbd::mirror::Claimed& answer, unsigned member,
-                                unsigned members);
+                                unsigned disks);
 
 }  // namespace sim

@@ -78,15 +78,32 @@ MirrorWorld::MirrorWorld(std::uint64_t seed, bool trace)
   mood_.rots = rng.chance(150);
   mood_.stalls = options.members > 2 && rng.chance(100);
   const bool is_new = rng.chance(400);
-  if (!is_new) ledger_.begin(options.members);
+  draw_vote(seed);
   const bool is_old = rng.chance(150);
-  for (unsigned i = 0; i < options.members; ++i) {
-    nodes_.push_back(is_new ? new_node(i) : node_in_step(i, is_old));
+  votes_ = votes_ && !is_new && !is_old;
+  const auto in_step = static_cast<mirror::MemberSet>((1U << options.members) - 1);
+  if (!is_new) ledger_.begin(votes_ ? mirror::with(in_step, vote()) : in_step);
+  for (unsigned i = 0; i < voters(); ++i) {
+    const bool is_blank = is_new || (i == vote() && !votes_);
+    nodes_.push_back(is_blank ? new_node(i) : node_in_step(i, is_old));
     named_.push_back(i);
   }
   if (is_new && rng.chance(200)) mistype(static_cast<unsigned>(rng.below(options.members)));
   if (!is_new && is_old) add_displaced(static_cast<unsigned>(rng.below(options.members)));
   new_client(holders());
+}
+
+/// From a source of its own, so that groups without a vote are what they were.
+void MirrorWorld::draw_vote(std::uint64_t seed) {
+  Rng draws{seed ^ 0x766f7465};
+  options.vote = draws.chance(350);
+  if (!options.vote) return;
+  votes_ = draws.chance(600);
+  mood_.host = draws.chance(300);
+  mood_.both = draws.chance(300);
+  mood_.wiped = draws.chance(150);
+  mood_.only_vote = draws.chance(150);
+  mood_.race = draws.chance(200);
 }
 
 /// A client of another mirror, whose URI names the server by mistake, claims it and goes.
@@ -99,7 +116,9 @@ void MirrorWorld::mistype(unsigned member) {
 }
 
 mirror::MemberRecord MirrorWorld::first_record(unsigned member) {
-  auto record = mirror::MemberRecord::first(member, options.members, options.regions);
+  auto record = member == vote()
+                    ? mirror::MemberRecord::first(mirror::kVote, options.members, 0)
+                    : mirror::MemberRecord::first(member, options.members, options.regions);
   record.disk = next_disk_++;
   return record;
 }
@@ -109,7 +128,7 @@ MirrorNode MirrorWorld::new_node(unsigned member) {
   MirrorNode node;
   node.number = member;
   node.unreadable.resize(kSectors);
-  fill(node, member != 0 && rng.chance(mood_.foreign));
+  fill(node, member != 0 && member != vote() && rng.chance(mood_.foreign));
   if (member == 0) node.cached = node.durable = Values(kSectors, 0);
   node.member = std::make_unique<mirror::Member>(first_record(member), node.epoch);
   return node;
@@ -131,14 +150,17 @@ MirrorNode MirrorWorld::node_in_step(unsigned member, bool is_old) {
   node.unreadable.resize(kSectors);
   node.overwrite = true;
   node.cached = node.durable = Values(kSectors, 0);
-  auto record = mirror::MemberRecord::first(member, options.members, options.regions);
-  record.view.id = record.confirmed.id = {2, 1};
+  mirror::MemberRecord record = first_record(member);
+  if (votes_) record.view.set = mirror::with(record.view.set, mirror::kVote);
+  record.view.id = {2, 1};
+  record.confirmed = record.view;
   record.promised = record.view.id.term;
   record.disk = member + 1;
-  next_disk_ = options.members + 1;
-  for (unsigned i = 0; i < options.members; ++i)
-    record.pedigree.push_back({i + 1, {record.view.id, 0}});
-  if (is_old) record.pedigree.assign(options.members, {});
+  next_disk_ = voters() + 1;
+  for (unsigned i = 0; i < voters(); ++i) record.pedigree.push_back({i + 1, {record.view.id, 0}});
+  if (options.vote && !votes_) record.pedigree.back() = {};
+  record.pedigree = mirror::renumbered(std::move(record.pedigree), options.members);
+  if (is_old) record.pedigree.assign(mirror::kMaxMembers, {});
   record.whole_epoch = node.epoch;
   record.maps.active.clear();
   node.member = std::make_unique<mirror::Member>(std::move(record), node.epoch);
@@ -188,6 +210,7 @@ void MirrorWorld::run() {
   if (mood_.stalls) stall();
   if (mood_.twice) lose_twice();
   if (mood_.rots) rot();
+  vote_scenes();
   if (mood_.dissolves && dissolve()) return;
   heal();
   if (rng.chance(mood_.force)) force_one();
@@ -330,7 +353,8 @@ void MirrorWorld::execute(Message message) {
   const bool stands = clients_[message.client]->linked[command.member] == message.link;
   if (command.order == mirror::Order::claim && !stands) return;
   const bool elsewhere = nodes_[message.node].elsewhere;
-  if (command.order == mirror::Order::claim && !elsewhere) end_other_sessions(message);
+  if (command.order == mirror::Order::claim && !elsewhere && command.member != vote())
+    end_other_sessions(message);
   message.answer.tag = command.tag;
   if (command.order == mirror::Order::pull && !message.lands) {
     const MirrorNode& source = source_of(message);
@@ -443,8 +467,10 @@ int MirrorWorld::carry_out(Message& message) {
       error = member.serve(command.session);
       if (error == 0) must_not_destroy(message);
       if (error == 0)
-        error = member.view(command.session, command.view, command.confirmed,
-                            over_wire(command.inherit), over_wire(command.pedigree));
+        error =
+            member.view(command.session, over_wire(command.view, options.members),
+                        over_wire(command.confirmed, options.members), over_wire(command.inherit),
+                        over_wire(command.pedigree, options.members));
       if (error == 0) viewed(message);
       return error;
     case mirror::Order::confirm:
@@ -594,7 +620,8 @@ void MirrorWorld::receive(const Message& message) {
   else if (message.command.order == mirror::Order::read && client.memory.contains(operation))
     client.memory[operation] = message.data;
   if (message.answer.error == 0) {
-    if (message.command.order == mirror::Order::claim) client.claimed_at = time_;
+    if (message.command.order == mirror::Order::claim && message.command.member != vote())
+      client.claimed_at = time_;
     std::optional<std::uint64_t>& shown = client.shown[message.command.member];
     shown = std::max(shown.value_or(0), message.sent_at);
     const auto link = [&](unsigned i) { return client.broken[i] == 0 ? client.linked[i] : 0; };
@@ -615,9 +642,13 @@ void MirrorWorld::receive(const Message& message) {
 }
 
 void MirrorWorld::connect(MirrorClient& client) {
-  const auto i = static_cast<unsigned>(rng.below(options.members));
+  const unsigned i = any_member();
   const MirrorNode& node = nodes_[client.names[i]];
   const bool gives_up = client.cut[i] != 0 && rng.chance(300);
+  // A client that has no way to the vote nor to a disk loses the disk first.
+  const auto last = client.broken.begin() + options.members;
+  if (i == vote() && client.group.live() && std::find(client.broken.begin(), last, 1) != last)
+    return;
   if (client.linked[i] != 0 && (client.broken[i] != 0 || gives_up)) {
     end_session(client, i);
   } else if (client.linked[i] == 0 && node.up && client.cut[i] == 0) {
@@ -683,8 +714,8 @@ bool MirrorWorld::healed() const {
 
 void MirrorWorld::compare() const {
   for (std::uint64_t sector = 0; sector < kSectors; ++sector) {
-    for (const unsigned place : clients_.back()->names) {
-      const MirrorNode& node = nodes_[place];
+    for (unsigned i = 0; i < options.members; ++i) {
+      const MirrorNode& node = nodes_[clients_.back()->names[i]];
       if (node.cached[sector] != nodes_[clients_.back()->names.front()].cached[sector])
         throw MirrorViolation("members differ in sector " + std::to_string(sector));
       checker.at_end(sector, node.cached[sector]);

@@ -251,8 +251,25 @@ class MirrorWorld {
     unsigned verify = 0;       ///< that an operator has a client compare the copies
     unsigned steps = 700;
     unsigned lag = 0;  ///< that a command is sent later than the group gives it
+    // Of a group with a vote.
+    bool host = false;       ///< a disk is lost together with the client
+    bool both = false;       ///< a disk is lost together with the vote
+    bool wiped = false;      ///< the vote is wiped when only a disk that is gone has everything
+    bool only_vote = false;  ///< disks are lost one after the other, and the vote stays
+    bool race = false;  ///< two clients want the vote, each with disks that the other one lacks
   };
 
+  unsigned vote() const { return options.members; }
+  unsigned voters() const { return options.members + (options.vote ? 1 : 0); }
+  unsigned any_disk() { return static_cast<unsigned>(rng.below(options.members)); }
+  unsigned any_member() { return static_cast<unsigned>(rng.below(voters())); }
+  mirror::MemberSet disks_of(mirror::MemberSet set) const {
+    return mirror::disks_of(set, options.members);
+  }
+  bool are_enough(mirror::MemberSet members, mirror::MemberSet view) const {
+    return mirror::are_enough(members, view, options.members, options.degraded);
+  }
+  void draw_vote(std::uint64_t seed);
   MirrorNode new_node(unsigned member);
   MirrorNode node_in_step(unsigned member, bool is_old);
   void add_displaced(unsigned member);
@@ -289,6 +306,15 @@ class MirrorWorld {
   void stall();
   void lose_twice();
   void rot();
+  void go_on(std::uint64_t most);
+  void vote_scenes();
+  void lose_host();
+  void lose_disk_and_vote();
+  void wipe_behind();
+  void leave_only_vote();
+  void race_for_vote();
+  void must_attach(const char* complaint);
+  void wipe_vote();
   bool dissolve();
   void begin_again();
   void force_one();
@@ -355,6 +381,7 @@ class MirrorWorld {
   std::uint64_t forced_ = 0;             ///< the history that an operator's newest decision begins
   std::uint64_t history_ = 0;            ///< the newest one that is in force
   std::uint64_t next_disk_ = 1;
+  bool votes_ = false;  ///< the vote is in step from the beginning on
   MirrorLedger ledger_;
   std::vector<unsigned> named_;  ///< the newest server of each member
   std::deque<MirrorNode> nodes_;

@@ -110,6 +110,45 @@ TEST_CASE("mirror order: a claim tells the group's shape and brings all maps, pa
   CHECK(told.maps.dirty[2].count() == 2);
 }
 
+TEST_CASE("mirror order: a vote is claimed without a disk, and has no maps") {
+  World world;
+  Command command = World::command(Order::claim);
+  command.member = world.shape.members;
+  world.claimed.view.set = static_cast<mirror::MemberSet>(mirror::bit(mirror::kVote) | 1);
+  world.response = wire::encode_claimed(world.claimed, mirror::kVote, world.shape.members);
+  world.response.region_shift = 20;
+  MemberOrder order{command, world.shape, world.handle, kRoom};
+  world.run(order);
+  CHECK(order.error() == 0);
+  CHECK(world.arrivals.size() == 1);
+  const auto asked = wire::decode_claim(world.arrivals.front().message);
+  REQUIRE(asked.has_value());
+  CHECK(asked->kind == wire::MemberKind::vote);
+  CHECK(asked->member == mirror::kVote);
+  CHECK(asked->size == 0);
+  CHECK(order.answer().claimed.view.set == 0b1001);
+}
+
+TEST_CASE("mirror order: a vote gets a view without the regions that others lack") {
+  World world;
+  Command command = World::command(Order::view);
+  command.member = world.shape.members;
+  command.view = command.confirmed = {{5, 1}, 0b1001};
+  command.pedigree = {{1, {}}, {2, {}}, {3, {}}, {4, {}}};
+  MemberOrder order{command, world.shape, world.handle, kRoom};
+  world.run(order);
+  REQUIRE(world.arrivals.size() == 1);
+  const auto view =
+      wire::decode<wire::MirrorView>(world.arrivals.front().message, wire::kMirrorView);
+  REQUIRE(view.has_value());
+  CHECK(view->view.set == (mirror::bit(mirror::kVote) | 1));
+  wire::ConstBytes rest{world.arrivals.front().data};
+  const auto pedigree = wire::take_pedigree(rest);
+  REQUIRE(pedigree.has_value());
+  CHECK((*pedigree)[mirror::kVote].disk == 4);
+  CHECK(rest.empty());
+}
+
 TEST_CASE("mirror order: a claim that a newer client forestalled says which term to top") {
   World world;
   world.response.promised = 90;
@@ -251,7 +290,7 @@ TEST_CASE("mirror order: a view tells what each absent member lacks, never less"
   const auto& data = world.arrivals.front().data;
   CHECK(data.size() <= sizeof(wire::MirrorPedigree) + 2 * kRoom);
   wire::ConstBytes rest{data};
-  const auto pedigree = wire::take_pedigree(rest, 3);
+  const auto pedigree = wire::take_pedigree(rest);
   REQUIRE(pedigree.has_value());
   CHECK((*pedigree)[1].disk == 8);
   CHECK((*pedigree)[1].age == mirror::Age{{4, 1}, 2});

@@ -112,7 +112,7 @@ TEST_CASE("mirror messages: an answer to a claim survives, and impossible ones a
   CHECK(again->lost_power);
   CHECK(again->disk == 11);
   CHECK(again->age() == mirror::Age{{7, 3}, 4});
-  REQUIRE(again->pedigree.size() == 3);
+  REQUIRE(again->pedigree.size() == mirror::kMaxMembers);
   CHECK(again->pedigree[1].disk == 12);
   CHECK(again->pedigree[1].age == mirror::Age{{7, 2}, 1});
   message.flags |= 2;  // as older servers do
@@ -169,6 +169,27 @@ TEST_CASE("mirror messages: claims of groups that cannot be are refused") {
   check_refused(claim, DecodeError::bad_value);
 }
 
+TEST_CASE("mirror messages: a claim of a vote has no disk, and one of a disk is none of a vote") {
+  auto claim = claim_of(mirror::kVote, 3, 0);
+  claim.kind = MemberKind::vote;
+  REQUIRE(decode_claim(rtrs::wire::bytes_of(claim)));
+  CHECK(shape_of(claim).is_vote());
+  CHECK(shape_of(claim).regions() == 0);
+  claim.size = 4096;
+  check_refused(claim, DecodeError::bad_length);
+  claim = claim_of(1, 3, 0);
+  claim.kind = MemberKind::vote;
+  check_refused(claim, DecodeError::bad_count);
+  claim = claim_of(mirror::kVote, 3, 4096);
+  check_refused(claim, DecodeError::bad_count);
+  claim = claim_of(mirror::kVote, mirror::kMaxMembers, 0);
+  claim.kind = MemberKind::vote;
+  check_refused(claim, DecodeError::bad_count);
+  claim = claim_of(0, 2, 4096);
+  claim.kind = MemberKind{2};
+  check_refused(claim, DecodeError::bad_value);
+}
+
 TEST_CASE("mirror messages: a VIEW tells for each absent member what it lacks") {
   std::vector<std::byte> data;
   for (const auto& map : {map_of(100, {1, 2, 50}), map_of(100, {99})}) {
@@ -191,6 +212,40 @@ TEST_CASE("mirror messages: a VIEW tells for each absent member what it lacks") 
 
 TEST_CASE("mirror messages: a view without anybody in it is none") {
   CHECK(decode_view(encode_view({{1, 1}, 0}), 3).error() == DecodeError::bad_value);
+}
+
+TEST_CASE("mirror messages: a view has a disk beside the vote") {
+  const mirror::MemberSet vote = mirror::bit(mirror::kVote);
+  CHECK(decode_view(encode_view({{1, 1}, vote}), 3).error() == DecodeError::bad_value);
+  REQUIRE(decode_view(encode_view({{1, 1}, mirror::with(vote, 2)}), 3));
+  CHECK(decode_view(encode_view({{1, 1}, mirror::with(vote, 2)}), 3)->set == (vote | 4));
+  CHECK_FALSE(decode_view(encode_view({{1, 1}, mirror::with(vote, 3)}), 3));
+  CHECK(decode_view(encode_view({{1, 1}, vote}), mirror::kMaxMembers));  // that is a disk
+}
+
+TEST_CASE("mirror: the vote has another number in records than for clients") {
+  CHECK(mirror::renumbered(0b101, 2) == (mirror::bit(mirror::kVote) | 1));
+  CHECK(mirror::renumbered(mirror::renumbered(0b101, 2), 2) == 0b101);
+  CHECK(mirror::renumbered(0b011, 2) == 0b011);
+  const mirror::MemberSet all = 0xFFFF;
+  CHECK(mirror::renumbered(all, mirror::kMaxMembers) == all);
+  const auto pedigree = mirror::renumbered(mirror::Pedigree{{1, {}}, {2, {}}, {3, {}}}, 2);
+  REQUIRE(pedigree.size() == mirror::kMaxMembers);
+  CHECK(pedigree[mirror::kVote].disk == 3);
+  CHECK(pedigree[2].disk == 0);
+  CHECK(mirror::renumbered(pedigree, 2)[2].disk == 3);
+}
+
+TEST_CASE("mirror: a view needs as many as before of the one before it, and a disk") {
+  using mirror::Degraded;
+  const mirror::MemberSet a = 1, b = 2, vote = 4, all = 7;
+  CHECK(mirror::are_enough(a | vote, all, 2, Degraded::allow));
+  CHECK(mirror::are_enough(a | b, all, 2, Degraded::quorum));
+  CHECK_FALSE(mirror::are_enough(a, all, 2, Degraded::allow));
+  CHECK(mirror::are_enough(a, a | vote, 2, Degraded::allow));
+  CHECK_FALSE(mirror::are_enough(a, a | vote, 2, Degraded::quorum));
+  CHECK_FALSE(mirror::are_enough(vote, a | vote, 2, Degraded::allow));
+  CHECK_FALSE(mirror::are_enough(b | vote, a | vote, 2, Degraded::allow));
 }
 
 TEST_CASE("mirror messages: the URI of a PULL is text of limited length") {

@@ -114,9 +114,24 @@ TEST_CASE("member image: the disk, its beat and the pedigree survive") {
   REQUIRE(loaded);
   CHECK(loaded->state.record.disk == state.record.disk);
   CHECK(loaded->state.record.beat == 9);
-  REQUIRE(loaded->state.record.pedigree.size() == 3);
+  REQUIRE(loaded->state.record.pedigree.size() == mirror::kMaxMembers);
   CHECK(loaded->state.record.pedigree[0].age == mirror::Age{{2, 3}, 4});
   CHECK(loaded->state.record.pedigree[2].disk == 6);
+}
+
+TEST_CASE("member image: a vote has two heads, and no maps") {
+  MemberState state = mirror::new_member({7}, {mirror::kVote, 2, 20, 0});
+  state.record.view = {{4, 3}, static_cast<mirror::MemberSet>(mirror::bit(mirror::kVote) | 1)};
+  state.record.promised = 4;
+  state.record.disk = 5;
+  const Image image = mirror::whole_image(state, 1);
+  CHECK(image.size() == 8192);
+  const auto loaded = mirror::load_image(image);
+  REQUIRE(loaded);
+  CHECK(loaded->state.shape.is_vote());
+  CHECK(loaded->state.record.number == mirror::kVote);
+  CHECK(loaded->state.record.view.set == state.record.view.set);
+  CHECK(loaded->torn == 0);
 }
 
 TEST_CASE("member image: a torn page counts as all of its regions, and as no others") {
