@@ -101,6 +101,7 @@ std::vector<wire::ExportName> ExportCatalogue::list(const User* user) const {
   names.reserve(named_.size());
   for (const auto& [name, entry] : named_) {
     const Rights& rights = entry.specification.rights;
+    if (entry.specification.hidden) continue;
     if (user != nullptr && permission_of(rights, *user) == Permission::none) continue;
     names.push_back({name, entry.specification.description});
     if (entry.storage == nullptr || !entry.storage->writers()->anybody()) continue;
@@ -118,7 +119,7 @@ std::vector<wire::DirectoryEntry> ExportCatalogue::directory(const User* user,
   for (const auto& [name, named] : named_) {
     const Permission permission =
         user == nullptr ? Permission::write : permission_of(named.specification.rights, *user);
-    if (permission == Permission::none) continue;
+    if (permission == Permission::none || named.specification.hidden) continue;
     wire::DirectoryEntry& entry = entries.emplace_back();
     entry.name = name;
     entry.description = named.specification.description;

@@ -37,6 +37,7 @@ struct ExportSpecification {
   std::string description;
   bool read_only = false;
   bool direct = false;
+  bool hidden = false;  ///< it is no disk, and in no list
   Rights rights = {};
   Limits limits = {};
   unsigned line = 0;       ///< of the configuration file; 0 = on the command line
@@ -133,9 +134,9 @@ class ExportCatalogue {
   bool open_waiting();
   /// True if some export waits.
   bool waits() const;
-  /// The exports that have a name, in the order of their names.
+  /// The exports that have a name, in the order of their names, without hidden ones.
   std::vector<ExportStatus> exports() const;
-  /// The exports with a name whose blocks clients can map.
+  /// The storages of exports with a name.
   std::vector<std::pair<std::string, std::shared_ptr<Storage>>> storages() const;
   const ServerAnnexes& annexes() const { return options_.annexes; }
   /// Opens the storage of new exports, and puts the change into force. Nothing changes if an export

@@ -227,6 +227,7 @@ std::vector<ExportStatus> ExportCatalogue::exports() const {
   std::vector<ExportStatus> all;
   all.reserve(named_.size());
   for (const auto& [name, entry] : named_) {
+    if (entry.specification.hidden) continue;
     Geometry now = entry.geometry;
     if (entry.storage != nullptr) {
       grow(now, entry.storage->backend().present_size());

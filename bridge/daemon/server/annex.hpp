@@ -7,6 +7,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <tl/expected.hpp>
 #include <vector>
 
@@ -33,6 +34,9 @@ struct DaemonAnnex {
   tl::expected<std::shared_ptr<ServerAnnex>, std::string> (*open)(const AnnexStart& start) =
       nullptr;
   std::vector<ControlCommand> (*commands)(const ExportCatalogue& catalogue) = nullptr;
+  /// The specification of storage of its own, which open_storage() opens.
+  std::string_view storage = {};
+  tl::expected<std::unique_ptr<Backend>, Failure> (*open_storage)() = nullptr;
 };
 
 std::span<const DaemonAnnex* const> daemon_annexes();

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "bridge/daemon/logging.hpp"
+#include "bridge/daemon/server/annex.hpp"
 #include "bridge/daemon/server/late_exports.hpp"
 #include "bridge/daemon/server/sandbox.hpp"
 #include "rdma/descriptor_reserve.hpp"
@@ -40,6 +41,8 @@ Failure lack_of_descriptors(const std::string& storage, int to_come) {
 
 tl::expected<std::unique_ptr<Backend>, Failure> open_in_sandbox(const std::string& storage,
                                                                 const BackendOptions& options) {
+  for (const DaemonAnnex* annex : daemon_annexes())
+    if (annex->open_storage != nullptr && annex->storage == storage) return annex->open_storage();
   auto backend = open_backend(storage, options);
   if (!backend) backend.error().text += sandbox_hint(backend.error().error, storage);
   return backend;
@@ -87,6 +90,8 @@ OpenedExports open_exports(const Settings& settings, CatalogueOptions options, i
 
 std::string describe(const Settings& settings, const ExportCatalogue& catalogue) {
   std::string text = describe_exports(catalogue);
+  for (const ExportSpecification& each : settings.exports)
+    if (each.hidden) text += (text.empty() ? "" : ", and ") + each.description;
   if (text.empty() && settings.search_path.empty()) return "nothing but referrals";
   if (settings.search_path.empty()) return text;
   text += (text.empty() ? "" : "; ") + ("what is below " + settings.search_path);

@@ -11,7 +11,9 @@
 #include "bridge/protocol/printable.hpp"
 #include "bridge/server/answer.hpp"
 #include "bridge/server/attempt.hpp"
+#include "bridge/server/catalogue.hpp"
 #include "bridge/server/io_requests.hpp"
+#include "bridge/server/mirror/votes.hpp"
 #include "bridge/server/queue_table.hpp"
 #include "bridge/server/services.hpp"
 #include "bridge/server/session_facts.hpp"
@@ -92,13 +94,19 @@ int MemberMessages::unfit_as_member(const Device& device, const wire::MirrorClai
     return refuse(EOPNOTSUPP,
                   "its client is of an older version, which takes any disk with the right number "
                   "for the member; install a newer one there");
+  const auto* const seat = part_of<mirror::Seat>(device.lease.storage()->annexes());
+  const bool knows_votes = (session_.facts.features & wire::kFeatureMirrorVotes) != 0;
+  if (!knows_votes && seat != nullptr && seat->knows_vote())
+    return refuse(EOPNOTSUPP,
+                  "its mirror has a vote, and its client is of an older version, which knows none; "
+                  "install a newer one there");
   if (device.lease.mode() == wire::AccessMode::read_only) return refuse(EROFS, "it is read-only");
   if (!backend.info().can_flush) return refuse(EOPNOTSUPP, "its storage has no flush");
   if (backend.life() != 0)
     return refuse(EOPNOTSUPP,
                   "it is another server's, which may carry out late writes; let that "
                   "one be the member");
-  if (part_of<mirror::Seat>(device.lease.storage()->annexes()) == nullptr)
+  if (seat == nullptr)
     return refuse(EOPNOTSUPP,
                   "nothing of it outlives this server; give it a file, and name a "
                   "--state-directory");
@@ -115,13 +123,37 @@ void MemberMessages::claim(rtrs::ServerRequest& request) {
   Device* const device = session_.devices.usable(claim->device_id);
   if (device == nullptr) return finish(request, ENOTCONN);
   device->lease.look_again();
-  if (const int error = unfit_as_member(*device, *claim)) return finish(request, error);
+  const bool is_vote = claim->kind == wire::MemberKind::vote;
+  int error = is_vote ? 0 : unfit_as_member(*device, *claim);
+  std::shared_ptr<mirror::Seat> vote = is_vote ? vote_of(*device, *claim, error) : nullptr;
+  if (error != 0) return finish(request, error);
   if (request.data.size() < sizeof(wire::MirrorClaimResponse)) return finish(request, EINVAL);
-  auto& seat = *part_of<mirror::Seat>(device->lease.storage()->annexes());
+  auto& seat = is_vote ? *vote : *part_of<mirror::Seat>(device->lease.storage()->annexes());
   MemberDevice& part = MemberDevice::of(*device, seat, session_.services, reactor());
+  if (&part.seat() != &seat) return finish(request, EBUSY);  // it is another group's by now
   const ClaimingPtr claiming{
       new Claiming{request, *claim, seat.shared_from_this(), part.begin_session()}};
   seat.begin_claim(session_.services, reactor(), [this, claiming] { turn(claiming); });
+}
+
+/// Null: see `error`, and the log.
+std::shared_ptr<mirror::Seat> MemberMessages::vote_of(Device& device,
+                                                      const wire::MirrorClaim& claim, int& error) {
+  const auto refuse = [&](int why, const std::string& text) {
+    error = why;
+    session_.log.refusal(device.name, "refused a claim of " + in_quotes(device.name) + ": " + text);
+    return nullptr;
+  };
+  auto* const votes = part_of<mirror::Votes>(device.lease.storage()->annexes());
+  if (votes == nullptr) return refuse(EINVAL, "it is a disk, and the client wants a vote");
+  if (session_.catalogue.permission(device.name, session_.facts.user()) != Permission::write)
+    return refuse(EROFS, "the client may only read");
+  auto seat = votes->of(claim.group);
+  if (seat == nullptr)
+    return refuse(ENOSPC,
+                  "this server has the votes of as many mirror groups as it may; take away "
+                  "those that are over (rnbd-ctl SERVER member list, member free)");
+  return seat;
 }
 
 /// No other claim of this storage is under way.
@@ -132,8 +164,10 @@ void MemberMessages::turn(const ClaimingPtr& claiming) {
   // Only the one that excludes all others may take the disk from a client that has gone. The one
   // that is served takes it from nobody.
   const auto misfit = seat.misfit(claiming->claim);
-  const bool writes = device->lease.writable();
-  const bool served = seat.serves(claiming->session);
+  // A vote has nothing that others could write to.
+  const bool is_vote = claiming->claim.kind == wire::MemberKind::vote;
+  const bool writes = is_vote || device->lease.writable();
+  const bool served = seat.serves(claiming->session) || is_vote;
   const bool is_over = misfit.error == EIDRM;  // others may write to what it has become
   if (!is_over && (!writes || (!served && device->lease.storage()->writers()->count() > 1))) {
     session_.log.refusal(device->name,
@@ -148,8 +182,9 @@ void MemberMessages::turn(const ClaimingPtr& claiming) {
     return end(claiming, misfit.error, false);
   }
   if (seat.refuses(claiming->claim, claiming->session)) return end(claiming, 0, true);
-  if (served) return grant(claiming);
+  if (seat.serves(claiming->session)) return grant(claiming);
   seat.fence();
+  if (is_vote) return grant(claiming);
   if (session_.services.sessions == nullptr) return grant(claiming);
   session_.services.sessions->drain(reactor(), device->lease.storage()->writers(), device,
                                     [this, claiming] { grant(claiming); });
@@ -169,10 +204,12 @@ void MemberMessages::granted(const ClaimingPtr& claiming, int error) {
   if (error != 0) return end(claiming, error, false);
   claiming->seat->serve(claiming->session);
   const wire::MirrorClaim& claim = claiming->claim;
-  session_.log.say(rtrs::LogLevel::info, "member_claimed", device->name,
-                   "claimed " + in_quotes(device->name) + " as member " +
-                       std::to_string(claim.member) + " of a mirror group, term " +
-                       std::to_string(claim.term));
+  session_.log.say(
+      rtrs::LogLevel::info, "member_claimed", device->name,
+      "claimed " + in_quotes(device->name) + " as " +
+          (claim.kind == wire::MemberKind::vote ? "the vote"
+                                                : "member " + std::to_string(claim.member)) +
+          " of a mirror group, term " + std::to_string(claim.term));
   end(claiming, 0, false);
 }
 

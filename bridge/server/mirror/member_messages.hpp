@@ -37,6 +37,7 @@ class MemberMessages final : public SessionAnnex {
   using PullPtr = std::shared_ptr<Pull>;
 
   int unfit_as_member(const Device& device, const wire::MirrorClaim& claim);
+  std::shared_ptr<mirror::Seat> vote_of(Device& device, const wire::MirrorClaim& claim, int& error);
   void claim(rtrs::ServerRequest& request);
   void turn(const ClaimingPtr& claiming);
   void grant(const ClaimingPtr& claiming);

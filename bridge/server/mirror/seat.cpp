@@ -16,6 +16,9 @@ namespace {
 
 /// "member 1 of 2 of the mirror group UUID, with 1048576 bytes"
 std::string words_of(const wire::Uuid& group, const wire::MirrorShape& shape) {
+  if (shape.is_vote())
+    return "the vote of the mirror group " + uuid_text(group) + ", which has " +
+           std::to_string(shape.members) + " disks";
   return "member " + std::to_string(shape.member + 1) + " of " + std::to_string(shape.members) +
          " of the mirror group " + uuid_text(group) + ", with " + std::to_string(shape.size) +
          " bytes";
@@ -217,10 +220,14 @@ tl::expected<void, rtrs::Failure> Seat::free(bool sure) {
                                "), and may be a good one: restart the server when that has "
                                "passed, or add --force if its mirror is not needed");
     if (!sure && member_ && has(member_->record().view.set, member_->record().number))
-      return refuse(EPERM,
-                    "its record has it in step, as " + words_of(about_.group, about_.shape) +
-                        ": without it, its disk is a new one in that mirror, and the others "
-                        "may wait for what it has; add --force if that mirror is not needed");
+      return refuse(
+          EPERM, "its record has it in step, as " + words_of(about_.group, about_.shape) +
+                     (about_.shape.is_vote()
+                          ? ": without it, the disks of that mirror may wait for each other; add "
+                            "--force if they are all in step, or not needed"
+                          : ": without it, its disk is a new one in that mirror, and the others "
+                            "may wait for what it has; add --force if that mirror is not "
+                            "needed"));
     claims_.push_back({});  // no claim comes between
   }
   auto freed = removed(store_->remove(storage_), {});
@@ -276,6 +283,13 @@ std::uint64_t Seat::host_of(const wire::Uuid& group, const wire::Uuid& claimant,
 wire::Uuid Seat::group() const {
   const std::lock_guard lock{mutex_};
   return about_.group;
+}
+
+bool Seat::knows_vote() const {
+  const std::lock_guard lock{mutex_};
+  if (!member_ || about_.shape.members == kMaxMembers) return false;
+  const MemberRecord& record = member_->record();
+  return has(static_cast<MemberSet>(record.view.set | record.confirmed.set), kVote);
 }
 
 wire::Uuid Seat::claimant() const {

@@ -103,6 +103,8 @@ class Seat final : public StorageAnnex, public std::enable_shared_from_this<Seat
                         std::uint64_t disk) const;
   wire::Uuid group() const;
   wire::Uuid claimant() const;
+  /// True if its record has a vote in a view, of which clients of older versions know nothing.
+  bool knows_vote() const;
 
   // Orders of the served session; ESTALE for any other. Call keep() afterwards.
   int view(std::uint64_t session, const View& view, const View& confirmed,

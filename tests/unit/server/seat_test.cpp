@@ -10,6 +10,7 @@
 #include <map>
 
 #include "bridge/server/mirror/member_device.hpp"
+#include "bridge/server/mirror/votes.hpp"
 #include "tests/unit/server/fixture.hpp"
 
 namespace rnbd::seat_test {
@@ -640,6 +641,67 @@ TEST_CASE("member: nothing is written behind the group's disk") {
   CHECK(world.device.reach().size == 8 << 20);
   CHECK(world.refused(write, EIO, 8 << 20));
   CHECK(world.submit(BackendOperation::read, 8 << 20) == 0);
+}
+
+// ---- Votes --------------------------------------------------------------------------------------
+
+wire::MirrorClaim claim_of_vote(std::uint64_t term, std::uint8_t group) {
+  wire::MirrorClaim claim = claim_of(term, 1, group);
+  claim.member = mirror::kVote;
+  claim.members = 2;
+  claim.kind = wire::MemberKind::vote;
+  claim.size = 0;
+  return claim;
+}
+
+TEST_CASE("votes: each group has a seat, which a view records") {
+  const auto store = std::make_shared<Store>();
+  test::FakeServices services;
+  mirror::Votes votes{store, kEpoch, {}};
+  const auto seat = votes.of({9});
+  CHECK(votes.of({9}) == seat);
+  CHECK(votes.of({8}) != seat);
+  CHECK(votes.recorded().empty());
+  const std::uint64_t session = seat->next_session();
+  REQUIRE(seat->misfit(claim_of_vote(3, 9)).error == 0);
+  seat->grant(claim_of_vote(3, 9), session);
+  seat->serve(session);
+  const std::uint64_t disk = seat->status()->state.record.disk;
+  mirror::Pedigree pedigree(mirror::kMaxMembers);
+  const mirror::View view{{3, 1}, static_cast<mirror::MemberSet>(mirror::bit(mirror::kVote) | 1)};
+  CHECK(seat->view(session, view, view, {}, pedigree) == EINVAL);  // it counts on another vote
+  pedigree[mirror::kVote].disk = disk;
+  CHECK(seat->view(session, view, view, {}, pedigree) == 0);
+  int kept = -1;
+  seat->keep(services, nullptr, [&](int error) { kept = error; });
+  CHECK(kept == 0);
+  CHECK(seat->knows_vote());
+  CHECK(store->image.size() == 8192);
+  REQUIRE(votes.recorded().size() == 1);
+  // The server is started again.
+  const mirror::Votes again{store, kEpoch, {{9}}};
+  REQUIRE(again.recorded().size() == 1);
+  CHECK(again.recorded().front().second->status()->state.record.view.id == view.id);
+  CHECK(again.recorded().front().second->misfit(claim_of_vote(4, 8)).error == EEXIST);
+}
+
+TEST_CASE("votes: strangers get no more than there is room for, and leave it") {
+  mirror::Votes votes{std::make_shared<Store>(), kEpoch, {}};
+  const auto group = [](unsigned number) {
+    return wire::Uuid{1, static_cast<std::uint8_t>(number), static_cast<std::uint8_t>(number >> 8)};
+  };
+  std::vector<std::shared_ptr<Seat>> held;
+  for (unsigned i = 0; i < 4096; ++i) held.push_back(votes.of(group(i)));
+  CHECK(votes.of(group(4096)) == nullptr);
+  CHECK(votes.of(group(5)) == held[5]);
+  held.clear();
+  CHECK(votes.of(group(4096)) != nullptr);
+}
+
+TEST_CASE("votes: they are no disk") {
+  const mirror::Votes votes{std::make_shared<Store>(), kEpoch, {}};
+  CHECK(votes.closed_to(0, ".vote").find("no disk") != std::string::npos);
+  CHECK(votes.closed_to(wire::kMirrorFeatures, ".vote").empty());
 }
 
 }  // namespace

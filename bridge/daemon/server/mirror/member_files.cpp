@@ -196,6 +196,14 @@ wire::Uuid MemberFiles::former_group(const wire::Uuid& storage) {
   return image ? image->state.group : wire::Uuid{};
 }
 
+std::vector<wire::Uuid> MemberFiles::all() const {
+  std::vector<wire::Uuid> found;
+  std::error_code failure;
+  for (const auto& entry : std::filesystem::directory_iterator{path_, failure})
+    if (const auto uuid = parse_uuid(entry.path().filename().string())) found.push_back(*uuid);
+  return found;
+}
+
 mirror::Removal MemberFiles::remove(const wire::Uuid& storage) {
   const std::string name = uuid_text(storage);
   const int former = set_aside(directory_.get(), name + kDissolved, name);

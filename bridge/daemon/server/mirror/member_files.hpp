@@ -6,6 +6,7 @@
 #include <string>
 #include <tl/expected.hpp>
 #include <utility>
+#include <vector>
 
 #include "bridge/server/mirror/member_store.hpp"
 #include "rdma/owned_fd.hpp"
@@ -29,6 +30,8 @@ class MemberFiles final : public mirror::MemberStore {
   /// It stays as NAME.dissolved.
   mirror::Removal dissolve(const wire::Uuid& storage) override;
   wire::Uuid former_group(const wire::Uuid& storage) override;
+  /// Those with a record.
+  std::vector<wire::Uuid> all() const;
 
  private:
   MemberFiles(rtrs::OwnedFd directory, std::string path)
