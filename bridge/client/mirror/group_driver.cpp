@@ -25,9 +25,9 @@ constexpr unsigned kMostLanes = ~0U;
 GroupDriver::GroupDriver(const ClientConfig& config, MemberLinks& links, rtrs::Log log)
     : config_{config},
       links_{links},
-      members_(config.servers.size()),
+      members_(servers_of(config)),
       report_{config.device, std::move(log), members_.size()},
-      record_terms_{config.servers.size()},
+      record_terms_{members_.size()},
       steward_{kMostLanes, members_.size()},
       senders_{&steward_},
       calls_{steward_, [this](std::uint64_t operation) { lose_holders(operation); }},
@@ -35,6 +35,7 @@ GroupDriver::GroupDriver(const ClientConfig& config, MemberLinks& links, rtrs::L
   for (unsigned i = 0; i < members_.size(); ++i) {
     members_[i].link = &links_[i];
     members_[i].overwrite = settings_of(config).create_copy;
+    members_[i].is_vote = i == config.servers.size();
   }
 }
 
@@ -274,7 +275,7 @@ void GroupDriver::settle() {
 
 void GroupDriver::go_live() {
   const bool lost = std::ranges::all_of(members_, [](const Member& member) {
-    return !member.session.is_open() || member.lost_power;
+    return member.is_vote || !member.session.is_open() || member.lost_power;
   });
   lossy_ = was_live_ && (std::exchange(forced_, false) || lost);
   learn_zeroing();

@@ -135,6 +135,7 @@ class GroupDriver final : private GroupHost {
   void stop();
   /// A member's link has opened its device.
   void opened(unsigned member, std::shared_ptr<OpenMember> open);
+  bool fits_others(unsigned member, const std::shared_ptr<OpenMember>& open);
   // An operator's orders, see Mirror.
   /// `known`: for what people are told. The links wait for sessions, so it is asked for without the
   /// mutex.
@@ -152,12 +153,14 @@ class GroupDriver final : private GroupHost {
 
   struct Member {
     MemberLink* link = nullptr;
+    bool is_vote = false;
     MemberSession session;
     bool lost_power = false;    ///< by its answer to the claim, unflushed writes may be gone
     bool discarded = false;     ///< by an operator
     bool hangs = false;         ///< it has not answered for so long that people are told
     bool overwrite = false;     ///< an operator allows to replace the content of its disk
     Clock::time_point shown{};  ///< it has carried out an order that was sent then
+    Clock::time_point began{};  ///< its newest session
     int failure = 0;            ///< errno of its newest answer in this session that was an error
     bool bad_disk = false;      ///< that was the answer to a read, a change or a flush
     DiskFailures disk_failures;
@@ -261,6 +264,8 @@ class GroupDriver final : private GroupHost {
   std::shared_ptr<OpenMember> end_session(unsigned member);
   Clock::time_point oldest(unsigned member, Clock::time_point now);
   Clock::duration wait_after_failure(unsigned member);
+  Clock::duration wait_after_loss(const Member& vote, Clock::time_point now) const;
+  bool is_in_doubt() const;
   void check_hanging(unsigned member, Clock::time_point now);
   void check_links(Clock::time_point now);
   void choose_nearest();
@@ -308,7 +313,7 @@ class GroupDriver final : private GroupHost {
   Clock::time_point turn_{};                  ///< when it began
   std::optional<Clock::time_point> stop_by_;  ///< after stop(): the latest end of loop()
   Clock::time_point not_live_since_{};
-  Clock::time_point claimed_at_{};  ///< the newest claim
+  Clock::time_point claimed_at_{};  ///< the newest claim of a disk
   Clock::time_point next_tick_{};
   Clock::time_point next_cool_{};
 };

@@ -197,8 +197,10 @@ void GroupDriver::claimed(unsigned number, const Claimed& answer) {
   Member& member = members_[number];
   member.link->set_trouble("");
   member.lost_power = answer.lost_power;
-  claimed_at_ = Clock::now();
-  size_settled_ = size_settled_ || answer.view.id != ViewId{};
+  if (!member.is_vote) {
+    claimed_at_ = Clock::now();
+    size_settled_ = size_settled_ || answer.view.id != ViewId{};
+  }
   superseded_ = superseded_ || own_terms_.superseded_by(answer.view.id.term);
 }
 
@@ -206,9 +208,9 @@ void GroupDriver::tell_of_disk(unsigned number) {
   if (live_group() == nullptr) return;
   MemberLink& link = *members_[number].link;
   if (group_->is_set_back(number))
-    report_.say(
-        rtrs::LogLevel::warning,
-        link.server() + " was set back to an earlier state, as by a snapshot; it gets a full copy");
+    report_.say(rtrs::LogLevel::warning,
+                link.server() + " was set back to an earlier state, as by a snapshot" +
+                    (members_[number].is_vote ? "" : "; it gets a full copy"));
   if (group_->displaced(number))
     link.set_trouble(
         "another disk has its place in the mirror, so nothing is copied to it: name the server of "

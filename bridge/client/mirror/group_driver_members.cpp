@@ -61,22 +61,33 @@ void GroupDriver::opened(unsigned number, std::shared_ptr<OpenMember> open) {
   const bool wanted = !stop_by_ && !superseded_ && !member.discarded;
   if (!wanted) return member.link->let_go(std::move(open));
   if (open->config != member.link->config()) return member.link->renew(std::move(open));
+  if (!member.is_vote && !fits_others(number, open)) return member.link->renew(std::move(open));
+  member.failure = 0;
+  member.bad_disk = false;
+  member.shown = {};
+  member.began = Clock::now();
+  member.session.begin(std::move(open));
+  if (group_ != nullptr) return group_->link_up(number, member.overwrite);
+  if (member.is_vote) return;  // a disk tells the size of the group
+  begin_group();
+  for (unsigned i = 0; i < members_.size(); ++i)
+    if (members_[i].session.is_open()) group_->link_up(i, members_[i].overwrite);
+}
+
+/// False: its disk cannot stand beside the others'.
+bool GroupDriver::fits_others(unsigned number, const std::shared_ptr<OpenMember>& open) {
+  const Member& member = members_[number];
   const DeviceGeometry& geometry = open->geometry();
   if (geometry_.size == 0 || (geometry.size < geometry_.size && !size_settled_))
     begin_with(geometry);
   if (const std::string wrong = complaint_about(geometry, geometry_); !wrong.empty()) {
     member.link->set_trouble(wrong);
-    return member.link->renew(std::move(open));
+    return false;
   }
   for (const Member& other : members_)
     if (other.session.is_open() && is_same_disk(other.session.open().geometry(), geometry))
       report_.same_disk(member.link->server(), other.link->server());
-  if (group_ == nullptr) begin_group();
-  member.failure = 0;
-  member.bad_disk = false;
-  member.shown = {};
-  member.session.begin(std::move(open));
-  group_->link_up(number, member.overwrite);
+  return true;
 }
 
 void GroupDriver::begin_with(const DeviceGeometry& geometry) {
@@ -94,7 +105,7 @@ void GroupDriver::check_size(Clock::time_point now) {
 }
 
 void GroupDriver::begin_group() {
-  shape_ = {.members = static_cast<unsigned>(members_.size()),
+  shape_ = {.members = static_cast<unsigned>(config_.servers.size()),
             .regions = 0,
             .region_shift = wire::region_shift_of(geometry_.size),
             .size = geometry_.size,
@@ -104,6 +115,7 @@ void GroupDriver::begin_group() {
   shape_.regions = whole.regions();
   const GroupOptions options{
       .members = shape_.members,
+      .vote = settings_of(config_).vote.has_value(),
       .regions = shape_.regions,
       .region_sectors = (std::uint64_t{1} << shape_.region_shift) / wire::kSectorSize,
       .sectors = geometry_.padded_size / wire::kSectorSize,
@@ -120,7 +132,7 @@ void GroupDriver::learn_zeroing() {
                   .piece = zeroing_piece(shape_.region_shift),
                   .question = kMostRegions << shape_.region_shift};
   for (const Member& member : members_) {
-    if (!member.session.is_open()) continue;
+    if (!member.session.is_open() || member.is_vote) continue;
     const DeviceGeometry& geometry = member.session.open().geometry();
     zeroing.fast = zeroing.fast && geometry.fast_zero;
     zeroing.granule =
@@ -133,7 +145,7 @@ void GroupDriver::learn_zeroing() {
 void GroupDriver::tell_abilities() {
   bool fast_zero = true, extents = true;
   for (unsigned i = 0; i < members_.size(); ++i) {
-    if (!has(group_->in_step(), i) || !members_[i].session.is_open()) continue;
+    if (!has(group_->copies(), i) || !members_[i].session.is_open()) continue;
     const DeviceGeometry& geometry = members_[i].session.open().geometry();
     fast_zero = fast_zero && geometry.fast_zero;
     extents = extents && geometry.extents;
@@ -161,8 +173,19 @@ void GroupDriver::drop(unsigned number) {
     report_.lost(number, member.link->server(), member.link->trouble(), member.failure);
   auto open = end_session(number);
   if (member.discarded) return member.link->let_go(std::move(open));
+  if (member.is_vote)
+    return member.link->renew(std::move(open), wait_after_loss(member, Clock::now()));
   const bool waits = member.bad_disk && group_ != nullptr && group_->can_spare(bit(number));
   member.link->renew(std::move(open), waits ? wait_after_failure(number) : Clock::duration{});
+}
+
+/// Each return takes a view, for which requests wait. While the group is not attached, it may be
+/// needed.
+GroupDriver::Clock::duration GroupDriver::wait_after_loss(const Member& vote,
+                                                          Clock::time_point now) const {
+  constexpr std::chrono::seconds kBetween{10};
+  if (live_group() == nullptr) return {};
+  return std::max<Clock::duration>(vote.began + kBetween - now, {});
 }
 
 /// Threads that use it part with it in their next turns.
@@ -217,7 +240,7 @@ void GroupDriver::check_hanging(unsigned number, Clock::time_point now) {
   bool others_answer = false;
   for (unsigned i = 0; i < members_.size(); ++i)
     if (members_[i].session.is_open() && now - oldest(i, now) < kReported)
-      others_answer = others_answer || has(group_->in_step(), i);
+      others_answer = others_answer || has(group_->copies(), i);
   if (!others_answer) return;
   member.failure = ETIMEDOUT;
   member.bad_disk = true;
@@ -232,6 +255,7 @@ void GroupDriver::check_links(Clock::time_point now) {
   for (unsigned i = 0; i < members_.size(); ++i) {
     check_hanging(i, now);
     if (!members_[i].session.is_lost(oldest(i, now), now)) continue;
+    if (members_[i].is_vote && is_in_doubt()) continue;
     members_[i].link->set_trouble(members_[i].session.look().lost_device
                                       ? "its disk was opened by another client, or replaced"
                                       : "no path to it works any more");
@@ -240,13 +264,24 @@ void GroupDriver::check_links(Clock::time_point now) {
   }
 }
 
+/// A disk in step has no path, and may be lost soon. If the other one had recorded a view without
+/// the vote by then, it would wait for that disk. So the disk is lost first.
+bool GroupDriver::is_in_doubt() const {
+  if (live_group() == nullptr) return false;
+  for (unsigned i = 0; i < members_.size(); ++i) {
+    const MemberSession& session = members_[i].session;
+    if (has(group_->copies(), i) && session.is_open() && !session.look().has_path) return true;
+  }
+  return false;
+}
+
 /// By the heartbeats. Half as long again does not count, so that it stays with one of equals.
 void GroupDriver::choose_nearest() {
   if (!settings_of(config_).near) return;
   unsigned nearest = kMaxMembers;
   rtrs::Duration least{};
   for (unsigned i = 0; i < members_.size(); ++i) {
-    if (!members_[i].session.is_open() || !has(group_->in_step(), i)) continue;
+    if (!members_[i].session.is_open() || !has(group_->copies(), i)) continue;
     const rtrs::Duration latency = members_[i].session.look().latency;
     if (nearest != kMaxMembers && latency >= least / 3 * 2) continue;
     nearest = i;

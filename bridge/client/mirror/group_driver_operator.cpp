@@ -19,6 +19,8 @@ GroupDriver::Done GroupDriver::force(const std::string& server, bool sure, bool 
                                      const MirrorStatus& known) {
   const auto member = links_.named(server);
   if (!member) return tl::unexpected(member.error());
+  if (members_[*member].is_vote)
+    return refuse(EINVAL, "that server has no copy of the disk; force one that has");
   if (live_group() != nullptr)
     return refuse(EALREADY, "the mirror is attached, so nothing has to be forced");
   if (group_ != nullptr && group_->record(*member).blank)
@@ -86,9 +88,9 @@ GroupDriver::Done GroupDriver::verify(const std::string& from) {
   if (group_->verification().is_running())
     return refuse(EALREADY,
                   "the copies are being compared already; `mirror verify stop` ends that");
-  if (size(group_->in_step()) < 2)
+  if (size(group_->copies()) < 2)
     return refuse(EBUSY, "only one server is in step, so there is nothing to compare");
-  if (source != kMaxMembers && !has(group_->in_step(), source))
+  if (source != kMaxMembers && !has(group_->copies(), source))
     return refuse(EBUSY, "that server is not in step, so its data are no source");
   if (!group_->verify(source)) return refuse(EBUSY, "the one before is about to end; try again");
   verify_ = {.from = from};
@@ -147,7 +149,7 @@ void GroupDriver::dissolve(const std::string& server, std::function<void(Dissolv
       return Failure{EBUSY,
                      "the mirror is not attached, so that nobody knows whether that server has "
                      "everything; see `mirror status`"};
-    if (!has(group_->in_step(), *member))
+    if (!has(group_->copies(), *member))
       return Failure{EBUSY, "that server is not in step, so its disk lacks writes"};
     return {};
   }();

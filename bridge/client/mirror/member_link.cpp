@@ -27,10 +27,12 @@ rtrs::Log with_name(const rtrs::Log& log, const ClientConfig& config) {
 
 }  // namespace
 
-MemberLink::MemberLink(ClientConfig config, rtrs::Log log, OnOpen on_open, Place place)
+MemberLink::MemberLink(ClientConfig config, rtrs::Log log, OnOpen on_open, Place place,
+                       MemberRole role)
     : log_{std::move(log)},
       on_open_{std::move(on_open)},
       place_{std::move(place)},
+      role_{role},
       config_{std::make_shared<const ClientConfig>(std::move(config))},
       pause_{kLeastPause} {}
 
@@ -236,16 +238,24 @@ std::shared_ptr<OpenMember> MemberLink::connect() {
   const auto refuse = [&](const std::string& twin) {
     set_used(false);
     return fail("it is the same server as " + twin +
-                ", where it would have the same copy; name each server once, by one address");
+                (role_.kind == wire::MemberKind::vote
+                     ? ", whose loss the vote would not outlive; name another one"
+                     : ", where it would have the same copy; name each server once, by one "
+                       "address"));
   };
   const std::string twin = twin_at(*member->session, ServerTable::Stage::opening);
   if (!twin.empty()) return refuse(twin);
   OpenOptions options;
   options.geometry = config.geometry;
+  options.access = config.access.value_or(options.access);
   set_used(true);
   auto device = member->session->open(config.device, options, interrupt);
   set_used(!device && device.error().error == EPERM &&
            !member->session->directory().who(config.device, interrupt).refused);
+  if (!device && device.error().error == ENOENT && role_.kind == wire::MemberKind::vote)
+    return fail(
+        "its rnbd-server has no votes for this client; start it with --votes on, or let "
+        "this client have them, as its log says");
   if (!device) return fail(device.error().text);
   member->device = *std::move(device);
   const std::string wrong = complaint(*member);
@@ -276,9 +286,11 @@ std::string MemberLink::complaint(const OpenMember& member) const {
   if ((features & rtrs::wire::kFeatureExactlyOnce) == 0)
     return "a Linux server cannot be a member of a mirror: a write that is late may undo a newer "
            "one there; use rnbd-server";
-  if ((features & wire::kMirrorFeatures) != wire::kMirrorFeatures)
-    return "its rnbd-server is too old to be a member of a mirror; install a newer one";
-  if (member.device->read_only())
+  if ((features & role_.features) != role_.features)
+    return (role_.features & ~features) == wire::kFeatureMirrorVotes
+               ? "its rnbd-server is too old for a mirror with a vote; install a newer one"
+               : "its rnbd-server is too old to be a member of a mirror; install a newer one";
+  if (member.device->read_only() && role_.kind == wire::MemberKind::disk)
     return "its export is read-only, which no member of a mirror can be; export it for writing";
   return "";
 }

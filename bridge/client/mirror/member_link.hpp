@@ -15,6 +15,7 @@
 #include "bridge/client/mirror/server_table.hpp"
 #include "bridge/client/remote_device.hpp"
 #include "bridge/client/shared_session.hpp"
+#include "bridge/protocol/mirror_messages.hpp"
 
 namespace rnbd::mirror {
 
@@ -29,6 +30,11 @@ struct OpenMember {
   std::unique_ptr<RemoteDevice> device;
 
   const DeviceGeometry& geometry() const { return device->geometry(); }
+};
+
+struct MemberRole {
+  wire::MemberKind kind = wire::MemberKind::disk;
+  std::uint32_t features = wire::kFeatureMirror | wire::kFeatureMirrorDisks;  ///< it must have
 };
 
 /// Connects on a thread of its own, because connecting blocks.
@@ -46,7 +52,7 @@ class MemberLink {
   using Clock = std::chrono::steady_clock;
 
   /// `config`: with the paths to this member. The functions are called from the link's thread.
-  MemberLink(ClientConfig config, rtrs::Log log, OnOpen on_open, Place place);
+  MemberLink(ClientConfig config, rtrs::Log log, OnOpen on_open, Place place, MemberRole role = {});
   /// Call leave() first, unless start() was never called.
   ~MemberLink();
   MemberLink(const MemberLink&) = delete;
@@ -95,6 +101,7 @@ class MemberLink {
   const rtrs::Log log_;
   const OnOpen on_open_;
   const Place place_;
+  const MemberRole role_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::shared_ptr<const ClientConfig> config_;  ///< guarded by mutex_, as all below

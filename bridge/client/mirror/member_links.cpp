@@ -13,12 +13,17 @@ namespace {
 
 ClientConfig config_of_member(const ClientConfig& whole, std::size_t member) {
   ClientConfig config = whole;
-  config.paths = whole.servers[member];
+  const bool is_vote = member == whole.servers.size();
+  if (is_vote)
+    config.paths = {*settings_of(whole).vote};
+  else
+    config.paths = whole.servers[member];
   config.servers.clear();
   config.several.clear();
   // The last one is the steward's. The others would keep their share of the requests idle.
-  config.lanes = whole.event_loops ? lanes_of(whole) + 1 : 1;
-  config.access = wire::AccessMode::read_write;
+  config.lanes = whole.event_loops && !is_vote ? lanes_of(whole) + 1 : 1;
+  config.access = is_vote ? wire::AccessMode::read_only : wire::AccessMode::read_write;
+  if (is_vote) config.device = wire::kVotesName;
   config.annex_features = wire::kMirrorFeatures;
   config.control.clear();
   return config;
@@ -71,13 +76,22 @@ MemberLinks::MemberLinks(const ClientConfig& config, const rtrs::Log& log, const
     : scheme_{config.server().substr(0, config.server().find("://"))},
       device_{config.device},
       mirror_{settings_of(config)},
-      table_{config.servers.size()} {
-  for (unsigned i = 0; i < config.servers.size(); ++i) {
+      disks_{config.servers.size()},
+      table_{servers_of(config)} {
+  for (unsigned i = 0; i < servers_of(config); ++i) {
     links_.push_back(std::make_unique<MemberLink>(
         config_of_member(config, i), log,
         [on_open, i](std::shared_ptr<OpenMember> open) { on_open(i, std::move(open)); },
-        place_of(i)));
+        place_of(i), role_of(i == disks_)));
   }
+}
+
+/// Views have the vote, so the servers of the disks must know of it, too.
+MemberRole MemberLinks::role_of(bool is_vote) const {
+  MemberRole role;
+  if (mirror_.vote) role.features |= wire::kFeatureMirrorVotes;
+  if (is_vote) role.kind = wire::MemberKind::vote;
+  return role;
 }
 
 tl::expected<unsigned, rtrs::Failure> MemberLinks::named(const std::string& wanted) const {
@@ -96,6 +110,7 @@ void MemberLinks::complete(MirrorStatus& status) const {
   for (unsigned i = 0; i < links_.size(); ++i) {
     MemberStatus& member = status.members[i];
     member.server = server(i);
+    member.votes = i == disks_;
     member.trouble = links_[i]->trouble();
     member.session = links_[i]->status();
   }
@@ -112,7 +127,7 @@ MemberLink::Place MemberLinks::place_of(unsigned member) {
 
 std::string MemberLinks::used_beside(unsigned member) const {
   std::string used;
-  for (unsigned i = 0; i < links_.size(); ++i)
+  for (unsigned i = 0; i < disks_; ++i)
     if (i != member && links_[i]->is_used()) used += (used.empty() ? "" : " and ") + server(i);
   return used;
 }
@@ -129,9 +144,10 @@ std::string MemberLinks::uri() const {
   const rtrs::TlsKeys& keys = config->auth_keys ? *config->auth_keys : config->tls_keys;
   std::string text = scheme_ + "://";
   if (!keys.username.empty()) text += percent_encoded(keys.username, "/@?") + "@";
-  for (const auto& link : links_)
-    text += (&link == &links_.front() ? "" : ",") + paths_in_uri(link->config()->paths, usual);
+  for (std::size_t i = 0; i < disks_; ++i)
+    text += (i == 0 ? "" : ",") + paths_in_uri(links_[i]->config()->paths, usual);
   text += "/" + percent_encoded(device_) + "?group=" + uuid_text(mirror_.group);
+  if (mirror_.vote) text += "&vote=" + paths_in_uri(links_.back()->config()->paths, usual);
   if (mirror_.near) text += "&read=near";
   if (mirror_.degraded == Degraded::quorum) text += "&degraded=quorum";
   if (mirror_.resync_rate != 0) text += "&resync-rate=" + std::to_string(mirror_.resync_rate >> 20);

@@ -27,6 +27,7 @@ class MemberLinks {
 
   MemberLink& operator[](unsigned member) { return *links_[member]; }
   const MemberLink& operator[](unsigned member) const { return *links_[member]; }
+  std::size_t size() const { return links_.size(); }
   /// `host:port`
   std::string server(unsigned member) const { return links_[member]->server(); }
   /// Errors: ENOENT, with the names of all.
@@ -44,10 +45,12 @@ class MemberLinks {
 
  private:
   MemberLink::Place place_of(unsigned member);
+  MemberRole role_of(bool is_vote) const;
 
   const std::string scheme_;
   const std::string device_;
   const MirrorConfig mirror_;
+  const std::size_t disks_;
   ServerTable table_;
   std::vector<std::unique_ptr<MemberLink>> links_;
 };

@@ -32,7 +32,7 @@ void Mirror::begin() {
   const std::lock_guard lock{mutex_};
   if (std::exchange(running_, true)) return;
   thread_ = std::thread{[this] { driver_.loop(); }};
-  for (unsigned i = 0; i < config_.servers.size(); ++i) links_[i].start();
+  for (unsigned i = 0; i < links_.size(); ++i) links_[i].start();
 }
 
 tl::expected<void, Failure> Mirror::attach(const Interrupt& interrupt) {

@@ -7,6 +7,7 @@
 #include "bridge/client/mirror/mirror_commands.hpp"
 #include "bridge/client/mirror/mirror_config.hpp"
 #include "bridge/client/mirror/mirror_device.hpp"
+#include "bridge/client/uri.hpp"
 #include "bridge/protocol/uuid.hpp"
 
 namespace rnbd::mirror {
@@ -37,6 +38,14 @@ constexpr OptionWord<Degraded> kDegraded[] = {{"allow", Degraded::allow},
                                               {"quorum", Degraded::quorum}};
 constexpr OptionWord<bool> kCreations[] = {{"empty", false}, {"copy", true}};
 
+/// It needs no port, as a server of a disk.
+std::string set_vote(ClientDraft& draft, Value value) {
+  const auto path = parse_path(value, draft.config.servers.front().front().transport);
+  if (!path) return path.error();
+  draft.config.part<MirrorConfig>().vote = *path;
+  return "";
+}
+
 /// The URI has named its servers already.
 template <class Set>
 std::string of_mirror(ClientDraft& draft, const Set& set) {
@@ -65,6 +74,12 @@ constexpr ClientOption kOptions[] = {
     {{"resync-rate", "MIB", "50", "Copies take so many MiB per second at most.",
       [](ClientDraft& d, Value v) {
         return of_mirror(d, [&](MirrorConfig& c) { return set_rate(c, v); });
+      }},
+     OptionPlace::uri},
+    {{"vote", "HOST[:PORT]", "w:1234",
+      "A server without a copy that votes when others are gone (rnbd-server --votes on).",
+      [](ClientDraft& d, Value v) {
+        return of_mirror(d, [&](MirrorConfig&) { return set_vote(d, v); });
       }},
      OptionPlace::uri},
     {{"group", "UUID", "01234567-89ab-cdef-0123-456789abcdef", "The identity of the group.",
@@ -118,6 +133,12 @@ std::string complete(ClientDraft& draft) {
     return refuse("mode=passive", "its copies would differ; leave it out");
   auto& mirror = config.part<MirrorConfig>();
   if (mirror.group == wire::Uuid{}) mirror.group = group_of(config);
+  if (!mirror.vote) return "";
+  if (config.servers.size() >= kMaxMembers)
+    return "vote= goes with up to " + std::to_string(kVote) + " disks; leave it out";
+  for (const auto& server : config.servers)
+    if (host_and_port(server.front()) == host_and_port(*mirror.vote))
+      return "vote= names a server of a disk, whose loss it would not outlive; name another one";
   return "";
 }
 

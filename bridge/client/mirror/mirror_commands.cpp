@@ -151,6 +151,7 @@ Json describe(const ClientConfig& config, const MirrorStatus& status) {
                {"view", nullptr},
                {"promised", nullptr},
                {"trouble", why_not_used(member, status)}};
+    if (member.votes) entry["role"] = "vote";
     const Membership::Record& record = member.record;
     if (record.view != ViewId{})
       entry["view"] = std::to_string(record.view.term) + "." + std::to_string(record.view.seq);

@@ -24,6 +24,7 @@ bool is_there(const MemberStatus& member) {
 /// Of a member that has answered while the mirror attaches.
 std::string what_it_waits_for(const MemberStatus& member, const MirrorStatus& status) {
   const Membership::Record& record = member.record;
+  if (record.blank && member.votes) return "it knows nothing of this mirror, and votes for nothing";
   if (record.blank) return "its disk is new in this mirror";
   if (record.displaced) return "another disk has had its place in this mirror since";
   if (record.set_back)
@@ -51,7 +52,7 @@ std::string way_out(const MirrorStatus& status) {
     former += (former.empty() ? "" : " and ") + std::string{what} + member.server;
   };
   for (const MemberStatus& member : status.members) {
-    if (!member.trouble.empty() || !member.record.told) continue;
+    if (!member.trouble.empty() || !member.record.told || member.votes) continue;
     const Membership::Record& record = member.record;
     if (record.blank) name(member, "the former disk of ");
     if (record.set_back) name(member, "the later state of ");
@@ -150,7 +151,7 @@ std::string why_not_attached(const MirrorStatus& status) {
 std::string dangers_of_forcing(unsigned member, const MirrorStatus& status) {
   MemberSet copies = 0, kept = 0;
   for (unsigned i = 0; i < status.members.size(); ++i) {
-    if (i == member) continue;
+    if (i == member || status.members[i].votes) continue;
     MemberSet& set = status.members[i].record.displaced ? kept : copies;
     set = with(set, i);
   }

@@ -21,6 +21,7 @@ struct MemberStatus {
   double pace = 0;            ///< regions a second in the last 10 s of its resync; 0: not known
   std::string trouble{};      ///< as its link says: why it is away; "" = it is not
   SessionStatus session{};
+  bool votes = false;  ///< it has no copy
   bool discarded = false;
   bool hangs = false;  ///< it has a path, and leaves a request without an answer
 };

@@ -188,6 +188,17 @@ TEST_CASE("a mirror has its members and how it is used from the URI") {
   CHECK(good({{"uri", "rnbd+tcp://a/disk0"}}).find<rnbd::mirror::MirrorConfig>() == nullptr);
 }
 
+TEST_CASE("a mirror may have a vote, at a server of its own") {
+  const ClientConfig config = good({{"uri", "rnbd-mirror+tcp://a,b/disk0?vote=w:99"}});
+  REQUIRE(rnbd::mirror::settings_of(config).vote.has_value());
+  CHECK(rnbd::host_and_port(*rnbd::mirror::settings_of(config).vote) == "w:99");
+  CHECK(rnbd::mirror::servers_of(config) == 3);
+  CHECK(rnbd::mirror::settings_of(config).group ==
+        rnbd::mirror::settings_of(good({{"uri", "rnbd-mirror+tcp://a,b/disk0"}})).group);
+  CHECK(mentions(complaint({{"uri", "rnbd-mirror+tcp://a,b/disk0?vote=b:1234"}}), "outlive"));
+  CHECK(mentions(complaint({{"uri", "rnbd+tcp://a/disk0?vote=w"}}), "only a mirror"));
+}
+
 TEST_CASE("the identity of a mirror's group follows from servers, order and device, or is given") {
   const auto group = [](const std::string& uri) {
     return rnbd::mirror::settings_of(good({{"uri", uri}})).group;

@@ -373,6 +373,8 @@ TEST_CASE("member links: the URI that is shown names the same mirror, used in th
         "rnbd-mirror+tcp://a:99+10.0.0.2+rdma:[fe80::1%25eb0]:5,10.0.0.3@[::1],c/a%3Fb%25&c//d",
         "rnbd-mirror://a+tcp:a2,tcp:b/disk0?degraded=quorum&read=near&resync-rate=50",
         "rnbd-mirror+tcp://a,b/disk0?degraded=allow&read=round-robin",
+        "rnbd-mirror+tcp://a,b/disk0?vote=w:99",
+        "rnbd-mirror://a,b/disk0?vote=tcp:[::1]:5&read=near",
         "rnbd-mirror://me%40here@a,b/disk0?auth-psk-file=/etc/a%26b%25.psk&read=near",
         "rnbds-mirror+tcp://a%2Fb@a,b/disk0?tls-psk-file=/k.psk&resync-rate=1048576",
         "rnbds-mirror+tcp://a,b/disk0?tls-certificates=/etc/keys&tls-verify=false",
@@ -383,6 +385,7 @@ TEST_CASE("member links: the URI that is shown names the same mirror, used in th
     CHECK(again.servers == config.servers);
     CHECK(settings_of(again).group == settings_of(config).group);
     CHECK(settings_of(again).near == settings_of(config).near);
+    CHECK(settings_of(again).vote == settings_of(config).vote);
     CHECK(settings_of(again).degraded == settings_of(config).degraded);
     CHECK(settings_of(again).resync_rate == settings_of(config).resync_rate);
     CHECK(again.device == config.device);
@@ -404,6 +407,16 @@ TEST_CASE("member links: the steward shares a session with event loops only") {
   CHECK(MemberLinks{config, {}, {}}[0].config()->lanes == 1);
   config.event_loops = true;
   CHECK(MemberLinks{config, {}, {}}[0].config()->lanes == 4);
+}
+
+TEST_CASE("member links: the vote is behind the disks, and is opened for reading only") {
+  const rnbd::ClientConfig config = mirror_config("rnbd-mirror+tcp://a,b/disk0?vote=w");
+  const MemberLinks links{config, {}, {}};
+  REQUIRE(links.size() == 3);
+  CHECK(links.server(2) == "w:1234");
+  CHECK(links[2].config()->device == ".vote");
+  CHECK(links[2].config()->access == rnbd::wire::AccessMode::read_only);
+  CHECK(links[1].config()->access == rnbd::wire::AccessMode::read_write);
 }
 
 TEST_CASE("member links: a server that took the place of another one is in the URI") {

@@ -1,0 +1,324 @@
+#!/bin/bash
+# A mirror of two disks beside a third server that has only a vote: each row of the table in docs/mirror.md,
+# "A vote", and what people see of it.
+# LOSSES=N: how often a disk is lost together with the client.
+# SPDX-License-Identifier: BSD-3-Clause
+source "${BASH_SOURCE[0]%/*}/lib.sh"
+
+losses=${LOSSES:-${FULL:+300}}
+losses=${losses:-2}
+declare -A port_of
+
+# start NAME: the server of a disk (a, b), or that of the vote (w), at the same port as before.
+start() {
+  local what=(--votes on)
+  if [[ $1 != w ]]; then
+    [[ -e $1.img ]] || truncate -s 16M "$1.img"
+    what=(--export "disk0=$PWD/$1.img")
+  fi
+  server_name=$1 server_port=${port_of[$1]:-0} start_server \
+    --state-directory "$PWD/state-$1" --control "$PWD/control-$1" "${what[@]}"
+  port_of[$1]=$port
+}
+server_of() { echo "127.0.0.1:${port_of[$1]}"; }
+# start_all [OPTION...]: sets $mirror, its URI.
+start_all() {
+  start a && start b && start w
+  mirror="rnbd-mirror+tcp://$(server_of a),$(server_of b)/disk0?vote=$(server_of w)"
+  local option
+  for option; do mirror+="&$option"; done
+}
+
+# A client of its own number, since each one is killed.
+clients=0
+start_client() {
+  clients=$((clients + 1))
+  client=client$clients
+  bridge_name=$client start_bridge "$mirror" --connect lazy --control "$PWD/control" \
+    --no-path-timeout 0 --reconnect-max 200ms "$@"
+}
+says() { "${ctl_command[@]}" --json "$PWD/control" mirror status | jq -r "$1"; }
+# states_are "STATE,STATE,STATE": of a, b and the vote.
+states_are() { [[ $(says '[.members[].state] | join(",")') == "$1" ]]; }
+is_whole() { [[ $(says '[.unequal_mib] + [.members[].state] | map(tostring) | join(",")') == "0,in step,in step,in step" ]]; }
+begin_whole() {
+  start_all "$@"
+  start_client
+  put 1
+  eventually 60 is_whole
+}
+
+# kill_at_once NAME...: before anybody has noticed the first one's end.
+kill_at_once() {
+  local name
+  for name; do kill -KILL "${pid[$name]}"; done
+  for name; do wait_end "$name" 10 || fail "$name survived SIGKILL"; done
+}
+
+# put NUMBER: a durable write, with this number in each block. got NUMBER: it is there.
+put() {
+  limited nbdsh -u "$uri" -c "import struct
+h.pwrite(struct.pack('<Q', $1) * 8192, 0, nbd.CMD_FLAG_FUA)
+h.pwrite(struct.pack('<Q', $1) * 8192, 5 << 20, nbd.CMD_FLAG_FUA)"
+}
+got() {
+  limited nbdsh -u "$uri" -c "import struct
+for place in 0, 5 << 20: assert h.pread(65536, place) == struct.pack('<Q', $1) * 8192, 'other data'"
+}
+# waits: a request has no answer, though it has had 3 seconds.
+waits() {
+  local status=0
+  timeout 3 nbdsh -u "$uri" -c "h.pread(512, 0)" >waits.log 2>&1 || status=$?
+  ((status == 124))
+}
+# within SECONDS COMMAND...: it has succeeded by then.
+within() {
+  local began=$EPOCHREALTIME took
+  "${@:2}"
+  took=$(bc <<<"$EPOCHREALTIME - $began")
+  (($(bc <<<"$took <= $1 * $slow"))) || fail "$2 took $took s, not $1"
+  echo "took ${took} s"
+}
+end_client() { stop "$client" 20; }
+
+# ---- What people see ----------------------------------------------------------------------------
+
+seen() {
+  begin_whole
+  [[ $(says '.members[2].server') == "$(server_of w)" ]] || fail "$(says .)"
+  [[ $(says '.members[2].role') == vote && $(says '.members[0].role') == null ]] || fail "$(says .)"
+  [[ $(says .uri) == *"vote=$(server_of w)"* ]] || fail "$(says .uri)"
+  [[ $(limited "${ctl_command[@]}" --json "$PWD/control-w" member list |
+    jq -r '.members[] | .member, .in_step') == $'vote\n1,2,vote' ]] ||
+    fail "$("${ctl_command[@]}" "$PWD/control-w" member list)"
+  [[ $("${ctl_command[@]}" --json "$PWD/control-a" member list | jq -r '.members[].in_step') == 1,2,vote ]] ||
+    fail "$("${ctl_command[@]}" "$PWD/control-a" member list)"
+  # No list has it.
+  [[ $("${ctl_command[@]}" --json "$PWD/control-w" status | jq -c .exports) == '[]' ]] ||
+    fail "the status has an export: $("${ctl_command[@]}" --json "$PWD/control-w" status)"
+  "${ctl_command[@]}" --json list "rnbd+tcp://$(server_of w)" >list.json 2>list.err || true
+  ! grep -F .vote list.json || fail "a list has the vote"
+  # Nobody opens it as a disk.
+  bridge_name=plain start_bridge "rnbd+tcp://$(server_of w)/.vote" --connect lazy
+  ! limited nbdinfo "$uri" >plain.out 2>&1 || fail "it was opened"
+  grep -F 'it is no disk' w.log || fail "the server does not say why: $(cat w.log)"
+  stop plain
+  # A claim of its own mirror holds it until the client ends.
+  local vote
+  vote=$("${ctl_command[@]}" --json "$PWD/control-w" member list | jq -r '.members[].export')
+  ! "${ctl_command[@]}" "$PWD/control-w" member free "$vote" --force 2>free.err || fail "it was freed"
+  grep -F 'a client of the mirror has it' free.err || fail "$(cat free.err)"
+  end_client
+  ! "${ctl_command[@]}" "$PWD/control-w" member free "$vote" 2>free.err || fail "it was freed"
+  grep -F 'in step' free.err || fail "$(cat free.err)"
+  "${ctl_command[@]}" "$PWD/control-w" member free "$vote" --force || fail "it cannot be freed"
+  [[ $("${ctl_command[@]}" --json "$PWD/control-w" member list | jq '.members | length') == 0 ]] ||
+    fail "it is there still"
+}
+it "the vote is seen where members are, and is no disk" seen
+
+mistakes() {
+  start_all
+  ! limited "${server_command[@]}" --listen tcp:127.0.0.1:0 --votes maybe --state-directory x 2>mistake.log ||
+    fail "a word for votes was taken that means nothing"
+  grep -F 'write on' mistake.log || fail "$(cat mistake.log)"
+  ! limited "${bridge_command[@]}" --listen unix:x.sock "${mirror/vote=*/vote=$(server_of a)}" 2>mistake.log ||
+    fail "a server has a disk and the vote"
+  grep -F 'name another one' mistake.log || fail "$(cat mistake.log)"
+  ! limited "${bridge_command[@]}" --listen unix:x.sock "rnbd+tcp://$(server_of a)/disk0?vote=$(server_of w)" \
+    2>mistake.log || fail "one disk has a vote"
+  grep -F 'only a mirror has that' mistake.log || fail "$(cat mistake.log)"
+  # A server that has none.
+  mirror="rnbd-mirror+tcp://$(server_of a),127.0.0.1:1/disk0?vote=$(server_of b)"
+  start_client
+  limited nbdsh -u "$uri" -c 'pass' >open.log 2>&1 &
+  local attempt=$!
+  eventually 20 no_votes_there
+  kill "$attempt" 2>/dev/null || true
+  end_client
+}
+no_votes_there() { [[ $(says '.members[2].trouble') == *'has no votes'* ]]; }
+it "mistakes are named" mistakes
+
+# ---- The table ----------------------------------------------------------------------------------
+
+# loses_one NAME STATES: it is killed, and the others go on.
+loses_one() {
+  begin_whole
+  kill_hard "$1"
+  within 10 put 2
+  eventually 20 states_are "$2"
+  start "$1"
+  eventually 60 is_whole
+  got 2
+  end_client
+  cmp a.img b.img || fail "the copies differ"
+}
+it "a disk is lost, and the others go on" loses_one b "in step,away,in step"
+it "the vote is lost, and the others go on" loses_one w "in step,in step,away"
+
+disk_and_client() {
+  begin_whole
+  local number lost kept
+  for ((number = 2; number < 2 + losses; number++)); do
+    lost=b kept=a
+    ((number % 2)) || { lost=a kept=b; }
+    put "$number"
+    kill_at_once "$client" "$lost"
+    start_client
+    within 10 got "$number"
+    put "$((number + 1000))"
+    start "$lost"
+    eventually 60 is_whole
+    got "$((number + 1000))"
+  done
+  end_client
+  cmp a.img b.img || fail "the copies differ"
+  echo "lost a disk with the client $losses times; $kept was the last that stayed"
+}
+it "a disk and the client are lost together, and a new client goes on with the other disk" disk_and_client
+
+vote_and_client() {
+  begin_whole
+  put 2
+  kill_at_once "$client" w
+  start_client
+  within 10 got 2
+  put 3
+  start w
+  eventually 60 is_whole
+  end_client
+}
+it "the vote and the client are lost together, and a new client goes on" vote_and_client
+
+# one_by_one FIRST SECOND
+one_by_one() {
+  begin_whole
+  kill_hard "$1"
+  within 10 put 2
+  eventually 20 lacks_one
+  kill_hard "$2"
+  within 10 put 3
+  got 3
+  # Also without the client: the disk knows that it went on alone.
+  kill_hard "$client"
+  start_client
+  within 10 got 3
+  start "$1"
+  start "$2"
+  eventually 60 is_whole
+  end_client
+  cmp a.img b.img || fail "the copies differ"
+}
+lacks_one() { (($(says '[.members[] | select(.state == "away")] | length') == 1)); }
+it "a disk is lost, and then the vote: the other disk goes on" one_by_one b w
+it "the vote is lost, and then a disk: the other disk goes on" one_by_one w b
+
+quorum() {
+  begin_whole degraded=quorum
+  kill_hard b
+  within 10 put 2
+  kill_hard w
+  eventually 20 waits
+  start w
+  within 20 got 2
+  start b
+  eventually 60 is_whole
+  end_client
+}
+it "with degraded=quorum a disk alone waits for the vote" quorum
+
+# at_once NAME: a disk and the vote are lost, and this one comes back.
+at_once() {
+  begin_whole
+  kill_at_once b w
+  eventually 20 waits
+  start "$1"
+  within 20 got 1
+  put 2
+  local other=b
+  [[ $1 == w ]] || other=w
+  start "$other"
+  eventually 60 is_whole
+  end_client
+}
+it "a disk and the vote are lost at once: the client waits, and the disk suffices" at_once b
+it "a disk and the vote are lost at once: the client waits, and the vote suffices" at_once w
+
+# The disk that has everything is gone, and the other one is an old copy.
+alone_for_good() {
+  begin_whole
+  kill_hard b
+  within 10 put 2
+  eventually 20 states_are "in step,away,in step"
+  kill_at_once "$client" a
+  start b
+  start_client
+  eventually 20 waits
+  [[ $(says '.members[1].trouble') == *"has in step"* || $(says '.members[1].trouble') == *"older"* ]] ||
+    fail "$(says .)"
+  [[ $(says '.members[2].trouble') == *"$(server_of a)"* ]] || fail "the vote does not tell: $(says .)"
+  end_client
+}
+it "the disk that went on is lost: the other one waits, and the vote says for whom" alone_for_good
+
+wiped() {
+  begin_whole
+  kill_hard b
+  within 10 put 2
+  eventually 20 states_are "in step,away,in step"
+  kill_at_once "$client" a w
+  rm -r state-w/votes
+  start w
+  start b
+  start_client
+  eventually 20 waits
+  [[ $(says '.members[2].trouble') == *"votes for nothing"* ]] || fail "$(says .)"
+  start a
+  within 20 got 2
+  eventually 60 is_whole
+  end_client
+}
+it "a vote that was wiped votes for nothing, until the disks have it in a view again" wiped
+
+# ---- Coming and going ---------------------------------------------------------------------------
+
+# An existing mirror gets a vote, and does without one again.
+later() {
+  start_all
+  local with_vote=$mirror
+  mirror=${mirror%\?*}
+  start_client
+  put 1
+  end_client
+  mirror=$with_vote
+  start_client
+  got 1
+  eventually 60 is_whole
+  limited "${ctl_command[@]}" "$PWD/control" mirror discard "$(server_of w)" || fail "it was not discarded"
+  eventually 20 states_are "in step,in step,discarded"
+  put 2
+  kill_hard "$client"
+  mirror=${mirror%\?*}
+  start_client
+  within 10 got 2
+  end_client
+}
+it "a mirror gets a vote later, and may do without it again" later
+
+restart_all() {
+  begin_whole
+  put 2
+  end_client
+  stop a && stop b && stop w
+  start w && start a && start b
+  start_client
+  within 10 got 2
+  eventually 30 is_whole
+  limited "${ctl_command[@]}" --json "$PWD/control" mirror dissolve "$(server_of a)" >dissolved.json ||
+    fail "it was not dissolved"
+  end_client
+}
+it "all are started anew, and the mirror is dissolved in the end" restart_all
+
+finish
