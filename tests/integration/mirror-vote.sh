@@ -5,6 +5,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 source "${BASH_SOURCE[0]%/*}/lib.sh"
 
+member_program=$(realpath "${BASH_SOURCE[0]%/*}")/mirror_member.py
 losses=${LOSSES:-${FULL:+300}}
 losses=${losses:-2}
 declare -A port_of
@@ -139,6 +140,16 @@ mistakes() {
 }
 no_votes_there() { [[ $(says '.members[2].trouble') == *'has no votes'* ]]; }
 it "mistakes are named" mistakes
+
+# Clients of the version before, and of this one, byte by byte.
+by_bytes() {
+  truncate -s 8M disk.img
+  start_server --state-directory "$PWD/state" --votes on --export "disk0=$PWD/disk.img"
+  limit=60 limited /usr/bin/python3 -B "$member_program" "$port" votes || fail "a client of votes"
+  grep -F 'its mirror has a vote, and its client is of an older version' server.log || fail "the log says nothing"
+  grep -F "it is no disk" server.log || fail "the log says nothing of the OPEN"
+}
+it "a newer term has the vote at once, and clients that know no votes are refused in words" by_bytes
 
 # ---- The table ----------------------------------------------------------------------------------
 

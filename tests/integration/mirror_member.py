@@ -8,7 +8,7 @@ Usage: mirror_member.py PORT STEP
 is refused where it must be. `again` finds all of that after the server's end. `silent` and `many` copy
 from servers that do not answer. `plain` and `terms` want what a client of a mirror must not have. `older`
 is a client of the version that did not tell disks apart, and `disks` takes the member for another one.
-`forced` is of another group.
+`forced` is of another group. `votes` claims a disk and a vote, as clients do that know votes, and as others do.
 """
 import errno
 import struct
@@ -18,7 +18,7 @@ import time
 import hostile_peer
 from raw_peer import FLUSH, MIGRATION, RO, RW, USER_MESSAGES, Session
 
-CLAIMS, MIRROR, DISKS = 1 << 17, 1 << 18, 1 << 20
+CLAIMS, MIRROR, DISKS, VOTES = 1 << 17, 1 << 18, 1 << 20, 1 << 21
 GROUP, SIZE = b"group-of-disks..", 8 << 20
 COPY = 0x20000000
 LOST_POWER, REFUSED = 1, 4
@@ -32,9 +32,9 @@ class Member:
         self.claimant = claimant.ljust(16, b".")
         self.disk = 0
 
-    def claim(self, term, member=1, members=3, group=GROUP, size=SIZE, room=464):
-        message = struct.pack("<HHI16s16sQBBB5xQ", 0x8021, 0, self.device, group, self.claimant,
-                              term, member, members, 20, size)
+    def claim(self, term, member=1, members=3, group=GROUP, size=SIZE, room=464, kind=0):
+        message = struct.pack("<HHI16s16sQBBBB4xQ", 0x8021, 0, self.device, group, self.claimant,
+                              term, member, members, 20, kind, size)
         error, answer = self.session.call(message, room)
         if error:
             return error
@@ -341,11 +341,43 @@ def forced_of_three(port):
     forced(port, 2, 3)
 
 
+def votes(port):
+    member = Member(port, b"newer client", disks=DISKS | VOTES)
+    expect(member.claim(1)["promised"], 1, "a claim")
+    holders = [100, member.disk, 102] + [0] * 12 + [115]
+    expect(member.view(1, 1, 0x8007, (0, 0, 7), disks=holders), 0, "a view with a vote")
+    expect(member.view(1, 2, 0x8000, (1, 1, 0x8007), disks=holders), errno.EINVAL, "a view without a disk")
+    member.session.close()
+    older = soon(port, b"older client")
+    expect(older.claim(2), errno.EOPNOTSUPP, "a claim of a client that knows no votes")
+    older.session.close()
+    try:
+        Member(port, b"older client", name=b".vote", mode=RO)
+    except OSError as refused_open:
+        expect(refused_open.errno, errno.EPERM, "an OPEN of votes by a client that knows none")
+    else:
+        sys.exit("a client that knows no votes has opened them")
+    first_one, next_one = (Member(port, claimant, name=b".vote", mode=RO, disks=DISKS | VOTES)
+                           for claimant in (b"first client", b"next client"))
+    vote = {"members": 2, "size": 0, "kind": 1}
+    expect(first_one.claim(5, member=1, **vote), errno.EINVAL, "a vote with the number of a disk")
+    expect(first_one.claim(5, member=1, size=SIZE), errno.EROFS, "a disk where votes are")
+    expect(first_one.claim(5, member=15, **vote)["promised"], 5, "a claim of a vote")
+    expect(first_one.claim(6, member=15, group=b"other-group.....", **vote), errno.EBUSY,
+           "a claim of another vote by the same device")
+    expect(next_one.claim(4, member=15, **vote)["flags"] & REFUSED, REFUSED, "an older term")
+    expect(next_one.claim(6, member=15, **vote)["promised"], 6, "a newer term")
+    holders = [100, 101] + [0] * 13 + [next_one.disk]
+    expect(first_one.view(6, 1, 0x8003, (0, 0, 3), disks=holders), errno.ESTALE, "a view by the first one")
+    expect(next_one.view(6, 1, 0x8003, (0, 0, 3), disks=holders), 0, "a view")
+    expect(next_one.claim(6, member=15, **vote)["set"], 0x8003, "the view that it has")
+
+
 def main():
     steps = {"first": first, "held": held, "again": again, "any": any_head, "damaged": damaged,
              "refused": refused, "silent": silent, "many": many, "plain": plain, "terms": terms,
              "older": older, "disks": disks, "forced": forced,
-             "forced_of_three": forced_of_three}
+             "forced_of_three": forced_of_three, "votes": votes}
     steps[sys.argv[2]](int(sys.argv[1]))
 
 
