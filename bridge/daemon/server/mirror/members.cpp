@@ -61,9 +61,8 @@ std::string set_votes(Settings& settings, const std::string& value) {
 
 constexpr SettingRule kRules[] = {
     {kVotes, "on|rw=USER[,...]", "on",
-     "Be the vote of mirrors, whose disks are at other servers: see rnbd-mirror's vote=. It needs "
-     "a "
-     "state directory. With users, only these may claim it.",
+     "Be the vote of mirrors, whose disks are at other servers: their clients write vote=HOST into "
+     "the URI. It needs a state directory. With users, only these may have their votes here.",
      set_votes},
     {kPull, "on|KEY=VALUE[&...]", "on",
      "Let the client of a mirror have this server copy what it missed from another member, "
