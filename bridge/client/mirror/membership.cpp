@@ -261,8 +261,13 @@ std::optional<Attachment> Membership::attachment(bool hurry) {
     found.unequal.add(claimed.maps.active);
     found.active.add(claimed.maps.active);
   }
-  // All have lost their power: flushed writes are on all of them, if none is missing.
-  if (found.good == 0 && found.candidates == (copies & ~gone)) found.good = found.candidates;
+  // All have lost their power: flushed writes are on all of them, if none is missing. As many are
+  // there as without a vote, or a disk that is elsewhere may have what was not flushed.
+  const auto lost = static_cast<MemberSet>(copies & ~found.candidates);
+  const bool are_all = within(lost, gone) &&
+                       !are_enough(lost, copies, options_.members, options_.degraded) &&
+                       are_enough(found.candidates, copies, options_.members, options_.degraded);
+  if (found.good == 0 && are_all) found.good = found.candidates;
   if (found.good != 0 && has(newest.set & counted, vote())) {
     found.good = with(found.good, vote());
     pedigree_[vote()].age = std::max(pedigree_[vote()].age, members_[vote()].claimed.age());
