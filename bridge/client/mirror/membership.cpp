@@ -209,6 +209,19 @@ void Membership::learn_pedigree(const ViewId& newest) {
     if (pedigree_[k].disk == 0 && has(confirmed_.set, k)) pedigree_[k].age = {confirmed_.id, 0};
 }
 
+/// A view that the vote has recorded, and a disk of it has not, was never in force. It cannot be
+/// any more, as the disk has promised a higher term.
+bool Membership::is_void(const Claimed& vote) const {
+  for (unsigned i = 0; i < options_.members; ++i) {
+    const Claimed& claimed = members_[i].claimed;
+    const bool is_there = members_[i].stage == Stage::claimed && has(vote.view.set, i) &&
+                          i < vote.pedigree.size() && vote.pedigree[i].disk == claimed.disk;
+    if (is_there && claimed.view.id < vote.view.id && claimed.age() >= vote.pedigree[i].age)
+      return true;
+  }
+  return false;
+}
+
 std::optional<Attachment> Membership::attachment(bool hurry) {
   MemberSet present = 0;
   View newest;
@@ -217,7 +230,7 @@ std::optional<Attachment> Membership::attachment(bool hurry) {
     if (members_[i].stage != Stage::claimed) continue;
     present = with(present, i);
     const Claimed& claimed = members_[i].claimed;
-    if (claimed.view.id >= newest.id) newest = claimed.view;
+    if (claimed.view.id >= newest.id && !(i == vote() && is_void(claimed))) newest = claimed.view;
     if (claimed.confirmed.id >= confirmed_.id) confirmed_ = claimed.confirmed;
   }
   newest_ = newest.id;
@@ -391,6 +404,7 @@ bool Membership::recorded(unsigned member, const ViewId& view) {
 void Membership::commit() {
   confirmed_ = pending_.view;
   in_step_ = pending_.view.set;
+  copies_ = disks_of(in_step_, options_.members);
   pedigree_ = std::move(pending_.pedigree);
   pending_ = {};
   const bool first = phase_ == Phase::attaching;

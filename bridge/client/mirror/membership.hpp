@@ -159,7 +159,7 @@ class Membership {
   Phase phase() const { return phase_; }
   MemberSet in_step() const { return in_step_; }
   /// Those of them that have copies.
-  MemberSet copies() const { return disks_of(in_step_, options_.members); }
+  MemberSet copies() const { return copies_; }
   unsigned vote() const { return options_.members; }
   std::uint64_t term() const { return term_; }
   bool proposes() const { return pending_.active; }
@@ -280,6 +280,7 @@ class Membership {
   unsigned voters() const { return options_.members + 1; }  ///< there may be no vote
   bool enough(MemberSet kept, const std::vector<MemberSet>& bases) const;
   bool is_stranger(unsigned member) const;
+  bool is_void(const Claimed& vote) const;
   bool was_in_view(unsigned member) const;
   void learn_pedigree(const ViewId& newest);
   std::optional<Attachment> first_view() const;
@@ -295,6 +296,7 @@ class Membership {
   std::uint64_t term_ = 1;
   std::uint32_t seq_ = 0;
   MemberSet in_step_ = 0;
+  MemberSet copies_ = 0;  ///< the disks of these
   View confirmed_;
   ViewId newest_;      ///< while the group attaches: of those that members have recorded
   Pedigree pedigree_;  ///< of the newest view
