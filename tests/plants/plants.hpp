@@ -212,7 +212,9 @@ namespace plants {
   X(blank_vote_counts, "a vote that was wiped counts as what it was")                             \
   X(view_without_disk, "a view needs no disk of the one before it")                               \
   X(vote_taints, "a vote does not count after its server has lost its power")                     \
-  X(vote_not_first, "a view is recorded by disks before the vote has it")
+  X(vote_not_first, "a view is recorded by disks before the vote has it")                         \
+  X(void_view_counts, "a view that only the vote has recorded decides")                           \
+  X(vote_for_lost, "a vote stands for a disk that has what was not flushed")
 
 // Of bricks: rnbd-sim-brick-planted.
 #define BRICK_PLANTS(X)                                                                       \
