@@ -241,9 +241,10 @@ std::optional<Attachment> Membership::attachment(bool hurry) {
   // A disk that answers is not always the member. Of `gone` members the newest state is lost, as
   // the disk is a new one or was set back. `absent` are these, and those with another disk in their
   // place. Nothing proves that such a member has not gone on alone.
-  MemberSet gone = 0, absent = 0;
+  MemberSet gone = 0, absent = 0, set_back = 0;
   for (unsigned i = 0; i < voters(); ++i) {
     if (!has(present, i)) continue;
+    if (is_set_back(i)) set_back = with(set_back, i);
     if (members_[i].claimed.view.id == ViewId{} || is_set_back(i)) gone = with(gone, i);
     if (has(gone, i) || is_stranger(i)) absent = with(absent, i);
   }
@@ -274,12 +275,15 @@ std::optional<Attachment> Membership::attachment(bool hurry) {
     found.unequal.add(claimed.maps.active);
     found.active.add(claimed.maps.active);
   }
-  // All have lost their power: flushed writes are on all of them, if none is missing. As many are
-  // there as without a vote, or a disk that is elsewhere may have what was not flushed.
+  // All have lost their power: flushed writes are on all of them, if none is missing. One that was
+  // set back is there, and nowhere else. Where a blank disk stands for another one, as many are
+  // there as without a vote, or that one may be elsewhere and have what was not flushed.
   const auto lost = static_cast<MemberSet>(copies & ~found.candidates);
+  const auto elsewhere = static_cast<MemberSet>(lost & ~set_back);
+  const auto there = static_cast<MemberSet>(copies & ~elsewhere);
   const bool are_all = within(lost, gone) &&
-                       !are_enough(lost, copies, options_.members, options_.degraded) &&
-                       are_enough(found.candidates, copies, options_.members, options_.degraded);
+                       !are_enough(elsewhere, copies, options_.members, options_.degraded) &&
+                       are_enough(there, copies, options_.members, options_.degraded);
   if (found.good == 0 && are_all) found.good = found.candidates;
   if (found.good != 0 && has(newest.set & counted, vote())) {
     found.good = with(found.good, vote());
