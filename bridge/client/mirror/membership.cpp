@@ -36,15 +36,15 @@ Membership::Record Membership::record(unsigned number) const {
   if (member.stage == Stage::in_step) known.view = confirmed_.id;
   if (phase_ != Phase::attaching || member.stage != Stage::claimed) return known;
   ViewId newest{};
-  for (const Member& each : members_)
-    if (each.stage == Stage::claimed) newest = std::max(newest, each.claimed.view.id);
+  for (unsigned i = 0; i < voters(); ++i)
+    if (members_[i].stage == Stage::claimed) newest = std::max(newest, told_view(i).id);
   if (newest == ViewId{}) return known;
   known.told = true;
   known.blank = known.view == ViewId{};
   known.displaced = displaced(number);
   known.set_back = is_set_back(number);
-  known.older = known.view < newest;
-  known.set = member.claimed.view.set;
+  known.older = told_view(number).id < newest;
+  known.set = told_view(number).set;
   return known;
 }
 
@@ -197,9 +197,9 @@ bool Membership::was_in_view(unsigned number) const {
 /// it was set back and got a full copy. All members of the confirmed view have recorded it.
 void Membership::learn_pedigree(const ViewId& newest) {
   pedigree_.assign(voters(), {});
-  for (const Member& member : members_) {
-    if (member.stage != Stage::claimed || member.claimed.view.id != newest) continue;
-    const Pedigree& told = member.claimed.pedigree;
+  for (unsigned i = 0; i < voters(); ++i) {
+    if (members_[i].stage != Stage::claimed || told_view(i).id != newest) continue;
+    const Pedigree& told = members_[i].claimed.pedigree;
     for (unsigned k = 0; k < std::min<std::size_t>(told.size(), pedigree_.size()); ++k) {
       pedigree_[k].disk = told[k].disk;
       pedigree_[k].age = std::max(pedigree_[k].age, told[k].age);
@@ -209,8 +209,18 @@ void Membership::learn_pedigree(const ViewId& newest) {
     if (pedigree_[k].disk == 0 && has(confirmed_.set, k)) pedigree_[k].age = {confirmed_.id, 0};
 }
 
+/// The newest view of its record. A void one says no more than the view that the vote knows to have
+/// been in force before it. A member joins a view in force only, and otherwise views become
+/// smaller. So those between the two had all disks of the void one, and the disk that lacks it
+/// lacks none that was in force. The pedigree holds for the view before, too: disks that were to
+/// join had everything.
+const View& Membership::told_view(unsigned member) const {
+  const Claimed& claimed = members_[member].claimed;
+  return member == vote() && is_void(claimed) ? claimed.confirmed : claimed.view;
+}
+
 /// A view that the vote has recorded, and a disk of it has not, was never in force. It cannot be
-/// any more, as the disk has promised a higher term.
+/// any more, as the disk has promised a higher term. A disk that was set back may have had it.
 bool Membership::is_void(const Claimed& vote) const {
   for (unsigned i = 0; i < options_.members; ++i) {
     const Claimed& claimed = members_[i].claimed;
@@ -230,7 +240,7 @@ std::optional<Attachment> Membership::attachment(bool hurry) {
     if (members_[i].stage != Stage::claimed) continue;
     present = with(present, i);
     const Claimed& claimed = members_[i].claimed;
-    if (claimed.view.id >= newest.id && !(i == vote() && is_void(claimed))) newest = claimed.view;
+    if (told_view(i).id >= newest.id) newest = told_view(i);
     if (claimed.confirmed.id >= confirmed_.id) confirmed_ = claimed.confirmed;
   }
   newest_ = newest.id;

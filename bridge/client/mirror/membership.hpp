@@ -280,6 +280,7 @@ class Membership {
   unsigned voters() const { return options_.members + 1; }  ///< there may be no vote
   bool enough(MemberSet kept, const std::vector<MemberSet>& bases) const;
   bool is_stranger(unsigned member) const;
+  const View& told_view(unsigned member) const;
   bool is_void(const Claimed& vote) const;
   bool was_in_view(unsigned member) const;
   void learn_pedigree(const ViewId& newest);
