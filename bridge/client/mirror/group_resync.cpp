@@ -313,6 +313,10 @@ void Group::counted(unsigned member, std::uint32_t beat) {
     clearing = with(clearing, i);
     members_.post_cool(i, activity_.leaving());
   }
+  // The vote has no log. Nothing waits for it, as changes wait until the others have cleared
+  // theirs.
+  const unsigned vote = members_.vote();
+  if (members_[vote].stage == Stage::in_step) members_.post_cool(vote, RegionMap{});
   activity_.clear(clearing);
 }
 

@@ -183,7 +183,7 @@ void MemberOrder::send_confirm(rtrs::ClientLane& lane) {
 /// As many messages as it takes, each about a whole map with as many runs as it can carry.
 void MemberOrder::send_cool(rtrs::ClientLane& lane) {
   const bool clears = command_.order == Order::cool;
-  RegionMap part{shape_.regions};
+  RegionMap part{is_vote() ? 0 : shape_.regions};
   data_ = wire::encode_regions(clears ? command_.regions : part, first_, room_);
   first_ = wire::decode_regions(data_, first_, part).value_or(shape_.regions);
   data_ = wire::encode_regions(part, 0, room_);
@@ -272,7 +272,7 @@ void MemberOrder::answered(rtrs::ClientLane& lane, int error) {
   if (command_.order == Order::echo) return finish(0);
   if (request_.is_read) return told_regions(lane);
   const bool cools = command_.order == Order::beat || command_.order == Order::cool;
-  const bool more = cools && first_ < shape_.regions;
+  const bool more = cools && !is_vote() && first_ < shape_.regions;
   return more ? send_cool(lane) : finish(0);
 }
 

@@ -103,8 +103,8 @@ int Member::confirm(std::uint64_t session, const View& view) {
   return 0;
 }
 
-/// All members of the newest view have come so far. A vote does not count within a view, as it has
-/// nothing that could be set back there.
+/// All members of the newest view have come so far. Of a vote that is not known within a view, as
+/// no member waits for it there.
 void Member::know(const Age& age) {
   for (unsigned k = 0; k < record_.pedigree.size(); ++k) {
     const bool counts = age.beat == 0 || k < record_.members;

@@ -147,6 +147,8 @@ void MirrorLedger::answered(unsigned number, unsigned place, const mirror::Comma
   Client& client = this->client(number);
   if (command.order == Order::claim) claimed(client, command, place, told);
   if (is_own_flush(command)) merge(told.known, client.flushed);
+  const bool cools = command.order == Order::cool && !command.regions.empty();
+  if (cools && command.age.view == client.knows.view.id) tell_vote(number, names, link);
   const bool awaited = mirror::has(client.proposed.set, command.member) &&
                        !mirror::within(client.proposed.set, client.acked);
   if (command.order != Order::view || command.view.id != client.proposed.id || !awaited) return;
@@ -166,6 +168,19 @@ void MirrorLedger::come_into_force(unsigned number, const std::vector<unsigned>&
   for (unsigned k = 0; k < names.size(); ++k)
     if (mirror::has(client.proposed.set, k) && link(k) != 0)
       debts_.push_back({number, k, names[k], link(k), told});
+}
+
+/// Logs are cleared, so all disks of the view have come as far as they have flushed.
+void MirrorLedger::tell_vote(unsigned number, const std::vector<unsigned>& names,
+                             const std::function<unsigned(unsigned member)>& link) {
+  const Client& client = this->client(number);
+  if (!vote_ || !mirror::has(client.knows.confirmed.set, *vote_) || link(*vote_) == 0) return;
+  MirrorTidings told = client.knows;
+  told.known.clear();
+  for (unsigned k = 0; k < names.size(); ++k)
+    if (const auto moment = client.flushed.find(names[k]); moment != client.flushed.end())
+      if (mirror::has(told.confirmed.set, k)) told.known.insert(*moment);
+  debts_.push_back({number, *vote_, names[*vote_], link(*vote_), told});
 }
 
 /// A member that has recorded a newer view since was told by that.

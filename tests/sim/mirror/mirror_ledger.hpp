@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <optional>
 #include <vector>
 
 #include "bridge/client/mirror/group_host.hpp"
@@ -42,6 +43,7 @@ class MirrorLedger {
   void begin(mirror::MemberSet in_step);
   /// Another server had the member's place in the first view.
   void begin_displaced(unsigned place, unsigned member);
+  void set_vote(unsigned member) { vote_ = member; }
   MirrorEntry& entry(unsigned place);
   const MirrorEntry& entry(unsigned place) const;
 
@@ -104,7 +106,11 @@ class MirrorLedger {
   void come_into_force(unsigned number, const std::vector<unsigned>& names,
                        const std::function<unsigned(unsigned member)>& link);
 
+  void tell_vote(unsigned number, const std::vector<unsigned>& names,
+                 const std::function<unsigned(unsigned member)>& link);
+
   Moment now_ = 1;
+  std::optional<unsigned> vote_;
   std::vector<MirrorEntry> entries_;  ///< by server
   std::vector<Client> clients_;
   std::vector<Debt> debts_;
