@@ -79,6 +79,15 @@ Result<MirrorClaim> decode_claim(ConstBytes bytes) {
   return *claim;
 }
 
+Result<std::vector<std::uint64_t>> decode_claimed_disks(ConstBytes bytes) {
+  const auto claim = decode<MirrorVoteClaim>(bytes, kMirrorClaim);
+  if (!claim) return tl::unexpected(claim.error());
+  std::vector<std::uint64_t> disks;
+  for (const le64& disk : claim->disks)
+    if (disk != 0) disks.push_back(disk);
+  return disks;
+}
+
 MirrorViewFields encode_view(const mirror::View& view) {
   MirrorViewFields fields;
   fields.term = view.id.term;

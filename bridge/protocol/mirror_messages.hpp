@@ -85,6 +85,13 @@ static_assert(sizeof(MirrorClaim) == 64 && offsetof(MirrorClaim, term) == 40);
 static_assert(offsetof(MirrorClaim, member) == 48 && offsetof(MirrorClaim, kind) == 51);
 static_assert(offsetof(MirrorClaim, size) == 56);
 
+/// The claim of a vote. It shows that the client has to do with the mirror that the record is of.
+struct MirrorVoteClaim {
+  MirrorClaim claim;
+  std::array<le64, mirror::kVote> disks{};  ///< see mirror::Command; those beyond them are 0
+};
+static_assert(sizeof(MirrorVoteClaim) == 184 && offsetof(MirrorVoteClaim, disks) == 64);
+
 enum MirrorFlag : std::uint8_t {
   kMirrorLostPower = 1,  ///< since its view; or it has never been in one
   kMirrorNew = 2,        ///< never in a view; only older servers say so, and the view tells it
@@ -228,6 +235,8 @@ inline constexpr std::size_t kMaxMirrorUri = 4096;
 /// Errors: too_short, bad_type, bad_count (member, members), bad_value (term, group, claimant,
 /// kind), bad_length (size, regions).
 Result<MirrorClaim> decode_claim(ConstBytes bytes);
+/// The disks that the claim of a vote names. Errors: too_short.
+Result<std::vector<std::uint64_t>> decode_claimed_disks(ConstBytes bytes);
 MirrorShape shape_of(const MirrorClaim& claim);
 
 MirrorViewFields encode_view(const mirror::View& view);

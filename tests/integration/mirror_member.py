@@ -9,11 +9,14 @@ is refused where it must be. `again` finds all of that after the server's end. `
 from servers that do not answer. `plain` and `terms` want what a client of a mirror must not have. `older`
 is a client of the version that did not tell disks apart, and `disks` takes the member for another one.
 `forced` is of another group. `votes` claims a disk and a vote, as clients do that know votes, and as others do.
+`stranger` and `stranger_first` claim the vote of a mirror of which they know the UUID only.
 """
 import errno
+import os
 import struct
 import sys
 import time
+import uuid
 
 import hostile_peer
 from raw_peer import FLUSH, MIGRATION, RO, RW, USER_MESSAGES, Session
@@ -32,9 +35,11 @@ class Member:
         self.claimant = claimant.ljust(16, b".")
         self.disk = 0
 
-    def claim(self, term, member=1, members=3, group=GROUP, size=SIZE, room=464, kind=0):
+    def claim(self, term, member=1, members=3, group=GROUP, size=SIZE, room=464, kind=0, named=()):
         message = struct.pack("<HHI16s16sQBBBB4xQ", 0x8021, 0, self.device, group, self.claimant,
                               term, member, members, 20, kind, size)
+        if kind == 1:
+            message += b"".join(struct.pack("<Q", disk) for disk in named).ljust(15 * 8, b"\0")
         error, answer = self.session.call(message, room)
         if error:
             return error
@@ -365,19 +370,46 @@ def votes(port):
     expect(first_one.claim(5, member=15, **vote)["promised"], 5, "a claim of a vote")
     expect(first_one.claim(6, member=15, group=b"other-group.....", **vote), errno.EBUSY,
            "a claim of another vote by the same device")
-    expect(next_one.claim(4, member=15, **vote)["flags"] & REFUSED, REFUSED, "an older term")
+    expect(next_one.claim(4, member=15, **vote)["promised"], 4, "an older term at a vote without a record")
     expect(next_one.claim(6, member=15, **vote)["promised"], 6, "a newer term")
     holders = [100, 101] + [0] * 13 + [next_one.disk]
     expect(first_one.view(6, 1, 0x8003, (0, 0, 3), disks=holders), errno.ESTALE, "a view by the first one")
     expect(next_one.view(6, 1, 0x8003, (0, 0, 3), disks=holders), 0, "a view")
+    expect(first_one.claim(9, member=15, **vote), errno.EEXIST, "a claim that names no disk")
+    expect(first_one.claim(9, member=15, named=(102, next_one.disk), **vote), errno.EEXIST, "other disks")
+    vote["named"] = (102, 101)
+    expect(first_one.claim(5, member=15, **vote)["flags"] & REFUSED, REFUSED, "an older term")
     expect(next_one.claim(6, member=15, **vote)["set"], 0x8003, "the view that it has")
+    expect(first_one.claim(7, member=15, **vote)["promised"], 7, "a newer term")
+
+
+def stranger(port):
+    """Knows the UUID of a mirror, and none of its disks."""
+    group = uuid.UUID("676f7570-2d6f-662d-6469-736b732e2e2e").bytes
+    for term in 100, (1 << 32) + 1:
+        member = Member(port, b"stranger", name=b".vote", mode=RO, disks=DISKS | VOTES)
+        expect(member.claim(term, member=15, members=2, size=0, kind=1, group=group, named=(1, 2)),
+               errno.EEXIST, "a claim of a vote without a disk of its mirror")
+        member.session.close()
+
+
+def stranger_first(port):
+    group = uuid.UUID("676f7570-2d6f-662d-6469-736b732e2e2e").bytes
+    member = Member(port, b"stranger", name=b".vote", mode=RO, disks=DISKS | VOTES)
+    claimed = member.claim((200 << 32) + 1, member=15, members=2, size=0, kind=1, group=group)
+    expect(claimed["set"] & 0x8000, 0, "a claim of a vote without a record")
+    with open("held", "w"):
+        pass
+    while os.path.exists("held"):
+        time.sleep(0.1)
 
 
 def main():
     steps = {"first": first, "held": held, "again": again, "any": any_head, "damaged": damaged,
              "refused": refused, "silent": silent, "many": many, "plain": plain, "terms": terms,
              "older": older, "disks": disks, "forced": forced,
-             "forced_of_three": forced_of_three, "votes": votes}
+             "forced_of_three": forced_of_three, "votes": votes, "stranger": stranger,
+             "stranger_first": stranger_first}
     steps[sys.argv[2]](int(sys.argv[1]))
 
 

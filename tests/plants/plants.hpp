@@ -214,7 +214,11 @@ namespace plants {
   X(vote_taints, "a vote does not count after its server has lost its power")                     \
   X(vote_not_first, "a view is recorded by disks before the vote has it")                         \
   X(void_view_counts, "a view that only the vote has recorded decides")                           \
-  X(vote_for_lost, "a vote stands for a disk that has what was not flushed")
+  X(void_view_forgets, "such a view makes the vote forget the one before it")                     \
+  X(vote_for_lost, "a vote stands for a disk that has what was not flushed")                      \
+  X(vote_not_told, "the vote does not know how far the disks of its view have come")              \
+  X(vote_of_others, "a vote is claimed by a client that knows no disk of its mirror")             \
+  X(blank_vote_promises, "a vote that has recorded nothing holds to the claims of strangers")
 
 // Of bricks: rnbd-sim-brick-planted.
 #define BRICK_PLANTS(X)                                                                       \

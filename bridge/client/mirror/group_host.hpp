@@ -48,7 +48,8 @@ struct Command {
   unsigned source = 0;     ///< member that is read, or whose data are written
   std::uint64_t disk = 0;  ///< of that one, for a pull: another server may answer at its address
   Pedigree pedigree{};     ///< of the view
-  Age age{};               ///< to which the member counts
+  std::vector<std::uint64_t> disks{};  ///< claim of the vote: disks of the mirror, 15 at most
+  Age age{};                           ///< to which the member counts
 };
 
 struct Answer {

@@ -7,6 +7,8 @@
 #include <span>
 #include <utility>
 
+#include "bridge/protocol/uuid.hpp"
+
 namespace rnbd::mirror {
 namespace {
 
@@ -23,7 +25,12 @@ RegionMap without_gaps(const RegionMap& map, std::uint32_t gap) {
 }
 
 /// By the server, as docs/protocol.md has it.
-std::string why_refused(int error) {
+std::string why_refused(int error, const GroupShape& shape, bool is_vote) {
+  if (is_vote && error == EEXIST)
+    return "its vote is that of a mirror with other disks. If that is another mirror, whose "
+           "servers have the same names, give one of the two a UUID of its own as group=; if this "
+           "mirror was begun anew, take the old vote away: `rnbd-ctl SERVER member free .vote/" +
+           uuid_text(shape.group) + " --force`";
   switch (error) {
     case EEXIST:
       return "it is a member of another mirror group, or its place or its size in this one was "
@@ -98,12 +105,14 @@ void MemberOrder::start(rtrs::ClientLane& lane) {
   }
 }
 
-constexpr std::size_t kMirrorIdOffset = 4;  ///< of the device id in every message that has one
+/// Of the device id in every message that has one.
+constexpr std::size_t kMirrorIdOffset = offsetof(wire::MirrorClaim, device_id);
 
 template <class T>
 void MemberOrder::send(rtrs::ClientLane& lane, T message, bool question) {
-  static_assert(sizeof(T) <= sizeof(wire::MirrorClaim) &&
-                offsetof(T, device_id) == kMirrorIdOffset);
+  static_assert(sizeof(T) <= sizeof(wire::MirrorVoteClaim));
+  if constexpr (requires { message.device_id; })
+    static_assert(offsetof(T, device_id) == kMirrorIdOffset);
   std::memcpy(message_.data(), &message, sizeof(message));
   take_device_id();
   request_.message = {message_.data(), sizeof(message)};
@@ -135,7 +144,12 @@ void MemberOrder::send_claim(rtrs::ClientLane& lane) {
   message.kind = is_vote() ? wire::MemberKind::vote : wire::MemberKind::disk;
   message.size = is_vote() ? 0 : shape_.size;
   message.region_shift = static_cast<std::uint8_t>(region_shift());
-  send(lane, message, true);
+  if (!is_vote()) return send(lane, message, true);
+  wire::MirrorVoteClaim vote;
+  vote.claim = message;
+  for (std::size_t i = 0; i < std::min(command_.disks.size(), vote.disks.size()); ++i)
+    vote.disks[i] = command_.disks[i];
+  send(lane, vote, true);
 }
 
 /// Every vote has the same, as it has no regions.
@@ -279,7 +293,7 @@ void MemberOrder::answered(rtrs::ClientLane& lane, int error) {
 void MemberOrder::claimed(rtrs::ClientLane& lane, int error) {
   answer_.claimed.promised = command_.term + 1;  // unless it says more
   if (error != 0) {
-    complaint_ = why_refused(error);
+    complaint_ = why_refused(error, shape_, is_vote());
     return finish(error);
   }
   const auto response = wire::decode<wire::MirrorClaimResponse>(data_, wire::kMirrorClaimResponse);

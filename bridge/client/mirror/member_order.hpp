@@ -89,7 +89,7 @@ class MemberOrder final : public rtrs::Operation {
   const DeviceHandle& device_;
   const std::size_t room_;
   const std::string source_;
-  std::array<std::byte, sizeof(wire::MirrorClaim)> message_{};
+  std::array<std::byte, sizeof(wire::MirrorVoteClaim)> message_{};
   std::vector<std::byte> data_;
   rtrs::Request request_;
   bool claiming_ = false;    ///< the answer to the CLAIM is awaited

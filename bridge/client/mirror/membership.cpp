@@ -81,9 +81,24 @@ void Membership::claimed(unsigned number, const Claimed& answer) {
                          .dirty{options_.members, RegionMap{options_.regions}}};
 }
 
+/// The record of a vote may be that of another mirror, with the same servers' names or the same
+/// UUID in its URI. It is the right one if it knows one of the disks that are known here.
+void Membership::post_claim(unsigned member) {
+  Command order;
+  for (unsigned k = 0; member == vote() && k < options_.members; ++k) {
+    const Claimed& claimed = members_[k].claimed;
+    const bool was_member = members_[k].stage >= Stage::claimed && claimed.view.id != ViewId{};
+    std::uint64_t disk = was_member ? claimed.disk : pedigree_[k].disk;
+    for (unsigned i = 0; i < options_.members && disk == 0; ++i)
+      if (k < members_[i].claimed.pedigree.size()) disk = members_[i].claimed.pedigree[k].disk;
+    if (disk != 0) order.disks.push_back(disk);
+  }
+  post(member, Order::claim, {}, std::move(order));
+}
+
 void Membership::claim(unsigned member) {
   members_[member].stage = Stage::claiming;
-  post(member, Order::claim, {});
+  post_claim(member);
 }
 
 void Membership::outranked(unsigned number, std::uint64_t promised) {
@@ -325,7 +340,7 @@ bool Membership::rise() {
     for (const Member& member : members_) term_ = std::max(term_, member.claimed.promised + 1);
     seq_ = 0;
     for (unsigned i = 0; i < voters(); ++i)
-      if (has(must_promise(), i)) post(i, Order::claim, {});
+      if (has(must_promise(), i)) post_claim(i);
   }
   return must_promise() == 0;
 }

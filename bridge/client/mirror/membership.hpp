@@ -276,6 +276,7 @@ class Membership {
     bool active = false;
   };
 
+  void post_claim(unsigned member);
   void claim(unsigned member);
   unsigned voters() const { return options_.members + 1; }  ///< there may be no vote
   bool enough(MemberSet kept, const std::vector<MemberSet>& bases) const;

@@ -23,11 +23,23 @@ bool Member::take_changed() { return std::exchange(changed_, false); }
 
 bool Member::is_kept() const { return record_.view.id != ViewId{}; }
 
+bool Member::is_of(const std::vector<std::uint64_t>& disks) const {
+  if (record_.number != kVote || !is_kept()) return true;
+  for (unsigned k = 0; k < record_.members && k < record_.pedigree.size(); ++k) {
+    const std::uint64_t disk = record_.pedigree[k].disk;
+    if (disk != 0 && std::ranges::find(disks, disk) != disks.end()) return true;
+  }
+  return false;
+}
+
+bool Member::refuses(std::uint64_t term, std::uint64_t session) const {
+  if (record_.number == kVote && !is_kept()) return false;
+  return term < record_.promised || (term == record_.promised && session != session_);
+}
+
 int Member::claim(std::uint64_t term, std::uint64_t session) {
-  const bool newer = term > record_.promised;
-  const bool again = term == record_.promised && session == session_;
-  if (!newer && !again) return ESTALE;
-  record_.promised = std::max(term, record_.promised);
+  if (refuses(term, session)) return ESTALE;
+  record_.promised = term;
   if (session != session_) pulls_.clear();
   session_ = session;
   changed_ = true;

@@ -46,8 +46,14 @@ class Member {
   /// True if record() has changed since the last call.
   bool take_changed();
 
-  /// Serves only `session` from now on. The caller has ended the previous session, at both ends.
+  /// False: it is a vote, and its record knows none of the disks that the client's mirror has had.
+  /// Then it is another mirror's, or the client is a stranger, whose claim would end that mirror.
+  bool is_of(const std::vector<std::uint64_t>& disks) const;
+  /// Serves only `session` from now on. The caller has ended the previous session, at both ends. A
+  /// vote that has recorded nothing promises nothing, as nobody counts on it.
   int claim(std::uint64_t term, std::uint64_t session);
+  /// True if claim() would.
+  bool refuses(std::uint64_t term, std::uint64_t session) const;
   /// The answer to a claim, granted or refused.
   Claimed claimed() const;
   /// `inherit`: the regions that absent members lack, or empty. EINVAL: the view counts on another

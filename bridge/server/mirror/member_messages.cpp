@@ -27,6 +27,7 @@ using mirror::MemberDevice;
 struct MemberMessages::Claiming {
   rtrs::ServerRequest& request;
   const wire::MirrorClaim claim;
+  const std::vector<std::uint64_t> disks;  ///< that the claim of a vote names
   const std::shared_ptr<mirror::Seat> seat;
   const std::uint64_t session;
 };
@@ -128,11 +129,17 @@ void MemberMessages::claim(rtrs::ServerRequest& request) {
   std::shared_ptr<mirror::Seat> vote = is_vote ? vote_of(*device, *claim, error) : nullptr;
   if (error != 0) return finish(request, error);
   if (request.data.size() < sizeof(wire::MirrorClaimResponse)) return finish(request, EINVAL);
+  std::vector<std::uint64_t> disks;
+  if (is_vote) {
+    auto named = wire::decode_claimed_disks(request.message);
+    if (!named) return finish(request, EINVAL);
+    disks = *std::move(named);
+  }
   auto& seat = is_vote ? *vote : *part_of<mirror::Seat>(device->lease.storage()->annexes());
   MemberDevice& part = MemberDevice::of(*device, seat, session_.services, reactor());
   if (&part.seat() != &seat) return finish(request, EBUSY);  // it is another group's by now
   const ClaimingPtr claiming{
-      new Claiming{request, *claim, seat.shared_from_this(), part.begin_session()}};
+      new Claiming{request, *claim, disks, seat.shared_from_this(), part.begin_session()}};
   seat.begin_claim(session_.services, reactor(), [this, claiming] { turn(claiming); });
 }
 
@@ -163,7 +170,7 @@ void MemberMessages::turn(const ClaimingPtr& claiming) {
   if (device == nullptr) return end(claiming, ENOTCONN, false);
   // Only the one that excludes all others may take the disk from a client that has gone. The one
   // that is served takes it from nobody.
-  const auto misfit = seat.misfit(claiming->claim);
+  const auto misfit = seat.misfit(claiming->claim, claiming->disks);
   // A vote has nothing that others could write to.
   const bool is_vote = claiming->claim.kind == wire::MemberKind::vote;
   const bool writes = is_vote || device->lease.writable();

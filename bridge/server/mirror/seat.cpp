@@ -147,7 +147,8 @@ bool Seat::too_far(std::uint64_t term) const {
   return member_ ? !is_near(term, member_->record().promised) : term >= kFirstTermsEnd;
 }
 
-rtrs::Failure Seat::misfit(const wire::MirrorClaim& claim) const {
+rtrs::Failure Seat::misfit(const wire::MirrorClaim& claim,
+                           const std::vector<std::uint64_t>& disks) const {
   const std::lock_guard lock{mutex_};
   if (!member_ && !trouble_.empty())
     return {EIO, damaged_ ? "its record as a member is damaged"
@@ -155,6 +156,10 @@ rtrs::Failure Seat::misfit(const wire::MirrorClaim& claim) const {
   if (member_ && (claim.group != about_.group || wire::shape_of(claim) != about_.shape))
     return {EEXIST, "its record says " + words_of(about_.group, about_.shape) +
                         ", and the client says " + words_of(claim.group, wire::shape_of(claim))};
+  if (member_ && !member_->is_of(disks))
+    return {EEXIST,
+            "its record has other disks than the client's mirror; if that is over, let "
+            "`rnbd-ctl SERVER member free` take it away"};
   if (!member_ && former_ != wire::Uuid{} && claim.group == former_)
     return {EIDRM, "its mirror was dissolved, and it has a disk of its own since"};
   if (!too_far(claim.term)) return {};
@@ -165,8 +170,7 @@ rtrs::Failure Seat::misfit(const wire::MirrorClaim& claim) const {
 
 bool Seat::refuses(const wire::MirrorClaim& claim, std::uint64_t session) const {
   const std::lock_guard lock{mutex_};
-  if (!member_ || claim.term > member_->record().promised) return false;
-  return claim.term < member_->record().promised || session != session_;
+  return member_ && member_->refuses(claim.term, session);
 }
 
 bool Seat::is_served_to(const wire::MirrorClaim& claim, std::uint64_t session) const {
@@ -183,7 +187,6 @@ void Seat::grant(const wire::MirrorClaim& claim, std::uint64_t session) {
   const std::lock_guard lock{mutex_};
   if (!member_) adopt(new_member(claim.group, wire::shape_of(claim)), 0);
   if (member_->claim(claim.term, session) != 0) return;
-  session_ = session;
   about_.claimant = claim.claimant;
   if (member_->is_kept() || file_ != nullptr) changes_.head = true;
 }

@@ -86,7 +86,9 @@ class Seat final : public StorageAnnex, public std::enable_shared_from_this<Seat
   void end_claim();
   /// The reason that forbids this claim: EIDRM (its mirror was dissolved), EEXIST, EIO, or ERANGE
   /// for a term so far ahead that it would shut all others out. Error 0: it may be granted.
-  rtrs::Failure misfit(const wire::MirrorClaim& claim) const;
+  /// `disks`: those that the claim of a vote names.
+  rtrs::Failure misfit(const wire::MirrorClaim& claim,
+                       const std::vector<std::uint64_t>& disks = {}) const;
   bool refuses(const wire::MirrorClaim& claim, std::uint64_t session) const;
   bool is_served_to(const wire::MirrorClaim& claim, std::uint64_t session) const;
   /// Serves no session any more. Requests of the last one may still run.
@@ -185,10 +187,9 @@ class Seat final : public StorageAnnex, public std::enable_shared_from_this<Seat
   mutable std::mutex mutex_;  ///< guards the rest; never held for I/O
   MemberState about_;         ///< except for the record, which member_ has
   std::optional<Member> member_;
-  std::uint64_t session_ = 0;  ///< of the last grant
-  std::string trouble_;        ///< why there is no member_, though there is or may be a record
-  bool damaged_ = false;       ///< likewise: the record was read, and makes no sense
-  wire::Uuid former_{};        ///< group that was dissolved into this storage; zeros: none
+  std::string trouble_;   ///< why there is no member_, though there is or may be a record
+  bool damaged_ = false;  ///< likewise: the record was read, and makes no sense
+  wire::Uuid former_{};   ///< group that was dissolved into this storage; zeros: none
   std::unique_ptr<MemberFile> file_;  ///< used by one save at a time, without the lock
   std::uint64_t sequence_ = 0;        ///< of the newest head
   Changes changes_;                   ///< since the last save began

@@ -454,6 +454,7 @@ int MirrorWorld::carry_out(Message& message) {
   int error = 0;
   switch (command.order) {
     case mirror::Order::claim:
+      if (!member.is_of(command.disks)) return EEXIST;
       error = member.claim(command.term, command.session);
       answer.claimed = over_wire(member.claimed(), command.member, options.members);
       answer.claimed.pulls = command.session % 2 == 0;

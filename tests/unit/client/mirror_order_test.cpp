@@ -114,6 +114,7 @@ TEST_CASE("mirror order: a vote is claimed without a disk, and has no maps") {
   World world;
   Command command = World::command(Order::claim);
   command.member = world.shape.members;
+  command.disks = {21, 22};
   world.claimed.view.set = static_cast<mirror::MemberSet>(mirror::bit(mirror::kVote) | 1);
   world.response = wire::encode_claimed(world.claimed, mirror::kVote, world.shape.members);
   world.response.region_shift = 20;
@@ -126,7 +127,36 @@ TEST_CASE("mirror order: a vote is claimed without a disk, and has no maps") {
   CHECK(asked->kind == wire::MemberKind::vote);
   CHECK(asked->member == mirror::kVote);
   CHECK(asked->size == 0);
+  CHECK(wire::decode_claimed_disks(world.arrivals.front().message) == command.disks);
   CHECK(order.answer().claimed.view.set == 0b1001);
+}
+
+TEST_CASE("mirror order: a vote is told in one message how far the disks have come") {
+  World world;
+  Command command = World::command(Order::cool);
+  command.member = world.shape.members;
+  command.age = {{5, 1}, 9};
+  MemberOrder order{command, world.shape, world.handle, kRoom};
+  world.run(order);
+  CHECK(order.error() == 0);
+  REQUIRE(world.arrivals.size() == 1);
+  const auto cool =
+      wire::decode<wire::MirrorCool>(world.arrivals.front().message, wire::kMirrorCool);
+  REQUIRE(cool.has_value());
+  CHECK(cool->known == 9);
+  wire::ConstBytes pages{world.arrivals.front().data};
+  CHECK(wire::decode_map(pages, 0).has_value());
+}
+
+TEST_CASE("mirror order: a vote that knows other disks says which way out there is") {
+  World world;
+  world.error = EEXIST;
+  Command command = World::command(Order::claim);
+  command.member = world.shape.members;
+  MemberOrder order{command, world.shape, world.handle, kRoom};
+  world.run(order);
+  CHECK(order.error() == EEXIST);
+  CHECK(order.complaint().find("member free .vote/") != std::string::npos);
 }
 
 TEST_CASE("mirror order: a vote gets a view without the regions that others lack") {

@@ -214,6 +214,16 @@ TEST_CASE("mirror messages: a view without anybody in it is none") {
   CHECK(decode_view(encode_view({{1, 1}, 0}), 3).error() == DecodeError::bad_value);
 }
 
+TEST_CASE("mirror messages: the claim of a vote names disks") {
+  MirrorVoteClaim claim;
+  claim.claim = claim_of(1, 3, 1 << 20);
+  claim.disks[1] = 7;
+  claim.disks[14] = 8;
+  const auto bytes = rtrs::wire::bytes_of(claim);
+  CHECK(decode_claimed_disks(bytes) == std::vector<std::uint64_t>{7, 8});
+  CHECK(decode_claimed_disks(bytes.first(bytes.size() - 1)).error() == DecodeError::too_short);
+}
+
 TEST_CASE("mirror messages: a view has a disk beside the vote") {
   const mirror::MemberSet vote = mirror::bit(mirror::kVote);
   CHECK(decode_view(encode_view({{1, 1}, vote}), 3).error() == DecodeError::bad_value);

@@ -671,6 +671,8 @@ TEST_CASE("votes: each group has a seat, which a view records") {
   const mirror::View view{{3, 1}, static_cast<mirror::MemberSet>(mirror::bit(mirror::kVote) | 1)};
   CHECK(seat->view(session, view, view, {}, pedigree) == EINVAL);  // it counts on another vote
   pedigree[mirror::kVote].disk = disk;
+  pedigree[0].disk = 20;
+  pedigree[1].disk = 21;
   CHECK(seat->view(session, view, view, {}, pedigree) == 0);
   int kept = -1;
   seat->keep(services, nullptr, [&](int error) { kept = error; });
@@ -682,7 +684,36 @@ TEST_CASE("votes: each group has a seat, which a view records") {
   const mirror::Votes again{store, kEpoch, {{9}}};
   REQUIRE(again.recorded().size() == 1);
   CHECK(again.recorded().front().second->status()->state.record.view.id == view.id);
-  CHECK(again.recorded().front().second->misfit(claim_of_vote(4, 8)).error == EEXIST);
+  const auto& recorded = *again.recorded().front().second;
+  CHECK(recorded.misfit(claim_of_vote(4, 8), {20}).error == EEXIST);
+  // A client that knows none of the disks is of another mirror, or of none.
+  CHECK(recorded.misfit(claim_of_vote(4, 9)).error == EEXIST);
+  CHECK(recorded.misfit(claim_of_vote(4, 9), {22, disk}).error == EEXIST);
+  CHECK(recorded.misfit(claim_of_vote(4, 9), {22, 21}).error == 0);
+}
+
+TEST_CASE("votes: one without a record holds to no claim, and one with a record does") {
+  const auto store = std::make_shared<Store>();
+  mirror::Votes votes{store, kEpoch, {}};
+  const auto seat = votes.of({9});
+  const std::uint64_t stranger = seat->next_session(), session = seat->next_session();
+  seat->grant(claim_of_vote(std::uint64_t{200} << 32, 9), stranger);
+  CHECK_FALSE(seat->refuses(claim_of_vote(3, 9), session));
+  CHECK(seat->misfit(claim_of_vote(3, 9)).error == 0);
+  seat->grant(claim_of_vote(3, 9), session);
+  seat->serve(session);
+  CHECK(seat->status()->state.record.promised == 3);
+  mirror::Pedigree pedigree(mirror::kMaxMembers);
+  pedigree[0].disk = 20;
+  pedigree[mirror::kVote].disk = seat->status()->state.record.disk;
+  const mirror::View view{{3, 1}, static_cast<mirror::MemberSet>(mirror::bit(mirror::kVote) | 1)};
+  REQUIRE(seat->view(session, view, view, {}, pedigree) == 0);
+  CHECK(seat->refuses(claim_of_vote(2, 9), stranger));
+  CHECK(seat->refuses(claim_of_vote(3, 9), stranger));
+  CHECK_FALSE(seat->refuses(claim_of_vote(4, 9), stranger));
+  // It is told how far the disks have come in its view.
+  REQUIRE(seat->cool(session, mirror::RegionMap{0}, {view.id, 5}, 5) == 0);
+  CHECK(seat->status()->state.record.pedigree[0].age == mirror::Age{view.id, 5});
 }
 
 TEST_CASE("votes: strangers get no more than there is room for, and leave it") {
