@@ -161,7 +161,9 @@ void Group::take_in(unsigned number) {
   Membership::Member& member = members_[number];
   member.stage = Stage::claimed;
   members_.claim_vote();
-  if (members_.phase() == Phase::attaching) return try_attach(false);
+  // Two clients that lack each other's disks take the vote from each other. So no time is lost once
+  // it is granted.
+  if (members_.phase() == Phase::attaching) return try_attach(hurried_ && !members_.claims());
   if (number == members_.vote()) return work();
   if (members_.holds_data(number) || members_.displaced(number)) return;
   if (member.claimed.view.id == ViewId{}) return members_.introduce(number);
@@ -201,6 +203,7 @@ void Group::restart() {
 }
 
 void Group::hurry() {
+  hurried_ = true;
   if (members_.phase() == Phase::attaching) try_attach(true);
 }
 

@@ -298,6 +298,7 @@ class Group {
   Mending mending_;
   Verification verification_;
   Dissolving dissolving_;
+  bool hurried_ = false;  ///< the time to wait for silent members is over
   std::uint64_t last_pass_ = 0;
   MemberSet echoing_ = 0;  ///< members that were asked whether they still serve this client
   unsigned next_read_ = 0;

@@ -155,6 +155,7 @@ class GroupDriver final : private GroupHost {
     MemberLink* link = nullptr;
     bool is_vote = false;
     MemberSession session;
+    bool has_disk = false;      ///< this session was granted a claim, and no later one was refused
     bool lost_power = false;    ///< by its answer to the claim, unflushed writes may be gone
     bool discarded = false;     ///< by an operator
     bool hangs = false;         ///< it has not answered for so long that people are told
@@ -313,7 +314,7 @@ class GroupDriver final : private GroupHost {
   Clock::time_point turn_{};                  ///< when it began
   std::optional<Clock::time_point> stop_by_;  ///< after stop(): the latest end of loop()
   Clock::time_point not_live_since_{};
-  Clock::time_point claimed_at_{};  ///< the newest claim of a disk
+  Clock::time_point claimed_at_{};  ///< the newest claim with which a session got a disk
   Clock::time_point next_tick_{};
   Clock::time_point next_cool_{};
 };

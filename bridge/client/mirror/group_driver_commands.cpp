@@ -136,6 +136,7 @@ void GroupDriver::finished(MemberLane& lane, TaskPtr task) {
     }
     if (task->message && !task->message->complaint().empty())
       member.link->set_trouble(task->message->complaint());
+    if (task->order == Order::claim && answer.error != 0) member.has_disk = false;
     if (task->order == Order::claim) judge(task->member, answer);
     if (task->order == Order::claim && answer.error == EIDRM) found_dissolved(task->member);
     if (task->order == Order::claim && answer.error == 0) claimed(task->member, answer.claimed);
@@ -197,8 +198,9 @@ void GroupDriver::claimed(unsigned number, const Claimed& answer) {
   Member& member = members_[number];
   member.link->set_trouble("");
   member.lost_power = answer.lost_power;
+  // A session that has the disk already has kept other clients from it since.
   if (!member.is_vote) {
-    claimed_at_ = Clock::now();
+    if (!std::exchange(member.has_disk, true)) claimed_at_ = Clock::now();
     size_settled_ = size_settled_ || answer.view.id != ViewId{};
   }
   superseded_ = superseded_ || own_terms_.superseded_by(answer.view.id.term);

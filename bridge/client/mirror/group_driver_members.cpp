@@ -64,6 +64,7 @@ void GroupDriver::opened(unsigned number, std::shared_ptr<OpenMember> open) {
   if (!member.is_vote && !fits_others(number, open)) return member.link->renew(std::move(open));
   member.failure = 0;
   member.bad_disk = false;
+  member.has_disk = false;
   member.shown = {};
   member.began = Clock::now();
   member.session.begin(std::move(open));

@@ -107,7 +107,8 @@ class GroupHost {
   virtual bool has_requests() = 0;
   /// Disks that have carried out an order which was sent less than kReadLease ago.
   virtual MemberSet leased() = 0;
-  /// True if no claim of a disk was granted in the last kReadLeaseEnd.
+  /// True if no session got a disk in the last kReadLeaseEnd. A further claim of the same session
+  /// does not count: other clients were kept from that disk in between.
   virtual bool leases_ended() = 0;
   /// The end of what dissolve() began. 0: the member is a disk of its own, and the group is over.
   /// ECANCELED: the members go on as a mirror. EIO: the member may be either.

@@ -179,6 +179,12 @@ class Membership {
   void link_up(unsigned member, bool overwrite);
   /// Claims the vote, if it is there, and a disk is.
   void claim_vote();
+  /// True if a claim, or a question behind it, has no answer yet.
+  bool claims() const {
+    return std::any_of(members_.begin(), members_.end(), [](const Member& member) {
+      return member.stage == Stage::claiming || member.stage == Stage::inspecting;
+    });
+  }
   /// A member has granted the claim.
   void claimed(unsigned member, const Claimed& answer);
   /// Another client has claimed the member with the term `promised`.

@@ -334,6 +334,7 @@ void MirrorWorld::end_other_sessions(const Message& message) {
       continue;
     }
     other->broken[command.member] = 1;
+    other->granted[command.member] = 0;
     other->late = true;
     std::erase_if(net_, [&](const Message& each) {
       return each.is_answer && each.client == other->number && each.node == message.node;
@@ -621,7 +622,10 @@ void MirrorWorld::receive(const Message& message) {
   else if (message.command.order == mirror::Order::read && client.memory.contains(operation))
     client.memory[operation] = message.data;
   if (message.answer.error == 0) {
-    if (message.command.order == mirror::Order::claim && message.command.member != vote())
+    unsigned& granted = client.granted[message.command.member];
+    const bool is_claim = message.command.order == mirror::Order::claim;
+    if (is_claim && message.command.member != vote() &&
+        std::exchange(granted, message.link) != message.link)
       client.claimed_at = time_;
     std::optional<std::uint64_t>& shown = client.shown[message.command.member];
     shown = std::max(shown.value_or(0), message.sent_at);

@@ -132,7 +132,8 @@ class MirrorClient final : public mirror::GroupHost {
   MirrorWorld& world;
   unsigned number;
   std::vector<unsigned> names;
-  std::vector<unsigned> linked;  ///< number of the session that stands, 0: none
+  std::vector<unsigned> linked;   ///< number of the session that stands, 0: none
+  std::vector<unsigned> granted;  ///< number of the session that got the disk, 0: none
   unsigned sessions = 0;
   std::vector<char> broken;  ///< the member has died, which the client does not know yet
   std::vector<char> cut;     ///< nothing passes
@@ -152,7 +153,7 @@ class MirrorClient final : public mirror::GroupHost {
   std::uint64_t next_request = 1;
   std::uint64_t forced = 0;  ///< the term with which an operator had it go on
   std::vector<std::optional<std::uint64_t>> shown;  ///< a member has carried out what was sent then
-  std::uint64_t claimed_at = 0;                     ///< the newest claim
+  std::uint64_t claimed_at = 0;                     ///< the newest claim that got a disk
   bool late = false;       ///< another client has a member of its, and it may not know that
   bool asleep = false;     ///< it does nothing for a while
   bool astray = false;     ///< it uses the disk as it was before an operator's decision
