@@ -85,6 +85,25 @@ class OpenMember final : public mirror::MemberFile {
   const std::string path_;
 };
 
+/// Holds no descriptor. `directory` belongs to the store, which outlives it.
+class ClosedMember final : public mirror::MemberFile {
+ public:
+  ClosedMember(int directory, std::string path, std::string name)
+      : directory_{directory}, path_{std::move(path)}, name_{std::move(name)} {}
+
+  tl::expected<void, std::string> write(const mirror::Save& save) override {
+    const rtrs::OwnedFd file = open_member(directory_, name_, O_RDWR);
+    const int error = file ? write_all(file.get(), save) : errno;
+    if (error == 0) return {};
+    return tl::unexpected(path_ + '/' + name_ + ": " + words_of(error));
+  }
+
+ private:
+  const int directory_;
+  const std::string path_;
+  const std::string name_;
+};
+
 /// 0 or an errno.
 int read_all(int file, std::vector<std::byte>& bytes) {
   struct stat status {};
@@ -127,14 +146,14 @@ int set_aside(int directory, const std::string& from, const std::string& name) {
 /// A record that was taken away just before the server died may be there again after a loss of
 /// power. Until then plain clients would have been served.
 tl::expected<std::shared_ptr<MemberFiles>, std::string> MemberFiles::open(
-    const std::string& directory) {
+    const std::string& directory, Keep keep) {
   std::error_code failure;
   std::filesystem::create_directories(directory, failure);
   rtrs::OwnedFd fd{failure ? -1 : ::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)};
   if (!failure && !fd) failure = {errno, std::generic_category()};
   if (!failure && ::fsync(fd.get()) < 0) failure = {errno, std::generic_category()};
   if (failure) return tl::unexpected(directory + ": " + failure.message());
-  return std::shared_ptr<MemberFiles>{new MemberFiles{std::move(fd), directory}};
+  return std::shared_ptr<MemberFiles>{new MemberFiles{std::move(fd), directory, keep}};
 }
 
 /// A record that cannot be read is no sign that there is none: taken for that, a client that is
@@ -155,8 +174,13 @@ tl::expected<std::optional<mirror::FoundMember>, rtrs::Failure> MemberFiles::loa
     return failed(image.error().error, image.error().text +
                                            "; if another member is in step, remove it and restart "
                                            "this server: it is brought up to date as a new member");
-  return mirror::FoundMember{std::move(*image),
-                             std::make_unique<OpenMember>(std::move(file), path_ + '/' + name)};
+  return mirror::FoundMember{std::move(*image), file_of(name, std::move(file))};
+}
+
+std::unique_ptr<mirror::MemberFile> MemberFiles::file_of(const std::string& name,
+                                                         rtrs::OwnedFd file) const {
+  if (keep_ == Keep::closed) return std::make_unique<ClosedMember>(directory_.get(), path_, name);
+  return std::make_unique<OpenMember>(std::move(file), path_ + '/' + name);
 }
 
 tl::expected<std::unique_ptr<mirror::MemberFile>, std::string> MemberFiles::create(
@@ -175,7 +199,7 @@ tl::expected<std::unique_ptr<mirror::MemberFile>, std::string> MemberFiles::crea
     return failed(errno);
   (void)set_aside(directory_.get(), name + kDissolved, name);
   if (::fsync(directory_.get()) < 0) return failed(errno);
-  return std::make_unique<OpenMember>(std::move(file), path_ + '/' + name);
+  return file_of(name, std::move(file));
 }
 
 /// The group may still come to it by its former servers.
@@ -196,11 +220,14 @@ wire::Uuid MemberFiles::former_group(const wire::Uuid& storage) {
   return image ? image->state.group : wire::Uuid{};
 }
 
-std::vector<wire::Uuid> MemberFiles::all() const {
+/// One that is not seen would count as none, and its vote as a blank one.
+tl::expected<std::vector<wire::Uuid>, std::string> MemberFiles::all() const {
   std::vector<wire::Uuid> found;
   std::error_code failure;
-  for (const auto& entry : std::filesystem::directory_iterator{path_, failure})
-    if (const auto uuid = parse_uuid(entry.path().filename().string())) found.push_back(*uuid);
+  std::filesystem::directory_iterator entry{path_, failure};
+  for (; !failure && entry != std::filesystem::directory_iterator{}; entry.increment(failure))
+    if (const auto uuid = parse_uuid(entry->path().filename().string())) found.push_back(*uuid);
+  if (failure) return tl::unexpected(path_ + ": " + failure.message());
   return found;
 }
 

@@ -90,10 +90,12 @@ tl::expected<std::shared_ptr<ServerAnnex>, std::string> open(const AnnexStart& s
     store = *std::move(files);
   }
   if (has_votes) {
-    auto files = MemberFiles::open(start.directory + "/votes");
+    auto files = MemberFiles::open(start.directory + "/votes", MemberFiles::Keep::closed);
     if (!files) return tl::unexpected(files.error());
+    const auto recorded = (*files)->all();
+    if (!recorded) return tl::unexpected(recorded.error());
     const std::uint64_t epoch = std::max<std::uint64_t>(start.volatile_epoch, 1);
-    votes = std::make_shared<Votes>(*files, epoch, (*files)->all());
+    votes = std::make_shared<Votes>(*files, epoch, *recorded);
   }
   return std::make_shared<MirrorAnnex>(std::move(store), start.volatile_epoch, reader_of(start),
                                        std::move(votes));

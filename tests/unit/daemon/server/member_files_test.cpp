@@ -54,6 +54,35 @@ TEST_CASE("member files: a record that is taken away replaces no older one") {
   CHECK_FALSE(state.files->remove(kStorage).gone);
 }
 
+TEST_CASE("member files: records that cannot be listed are an error, and not none") {
+  const State state;
+  std::ofstream{state.record} << "one";
+  std::ofstream{state.record.string() + ".freed"} << "two";
+  REQUIRE(state.files->all());
+  CHECK(*state.files->all() == std::vector<wire::Uuid>{kStorage});
+  std::filesystem::remove_all(state.root);
+  CHECK_FALSE(state.files->all());
+}
+
+TEST_CASE("member files: a record that is kept closed holds no descriptor, and misses its file") {
+  const State state;
+  const auto files = *MemberFiles::open(state.root, MemberFiles::Keep::closed);
+  const auto held = [] {
+    using Entries = std::filesystem::directory_iterator;
+    return std::distance(Entries{"/proc/self/fd"}, Entries{});
+  };
+  const auto before = held();
+  const auto file = *files->create(kStorage, {std::byte{'a'}, std::byte{'b'}});
+  CHECK(held() == before);
+  mirror::Save save;
+  save.head = mirror::Patch{1, {std::byte{'c'}}};
+  CHECK(file->write(save));
+  CHECK(text_of(state.record) == "ac");
+  CHECK(held() == before);
+  std::filesystem::remove(state.record);
+  CHECK_FALSE(file->write(save));
+}
+
 TEST_CASE("member files: the group of a record outlives it where its mirror was dissolved") {
   constexpr wire::Uuid kGroup{7};
   const State state;
