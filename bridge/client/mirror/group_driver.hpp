@@ -136,6 +136,7 @@ class GroupDriver final : private GroupHost {
   /// A member's link has opened its device.
   void opened(unsigned member, std::shared_ptr<OpenMember> open);
   bool fits_others(unsigned member, const std::shared_ptr<OpenMember>& open);
+  void send_vote_away();
   // An operator's orders, see Mirror.
   /// `known`: for what people are told. The links wait for sessions, so it is asked for without the
   /// mutex.

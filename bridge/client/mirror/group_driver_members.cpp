@@ -68,11 +68,30 @@ void GroupDriver::opened(unsigned number, std::shared_ptr<OpenMember> open) {
   member.shown = {};
   member.began = Clock::now();
   member.session.begin(std::move(open));
+  send_vote_away();
+  if (!member.session.is_open()) return;
   if (group_ != nullptr) return group_->link_up(number, member.overwrite);
   if (member.is_vote) return;  // a disk tells the size of the group
   begin_group();
   for (unsigned i = 0; i < members_.size(); ++i)
     if (members_[i].session.is_open()) group_->link_up(i, members_[i].overwrite);
+}
+
+/// Its server has a disk of the mirror, too, by another address. Which of the two is there first is
+/// chance.
+void GroupDriver::send_vote_away() {
+  const auto id_of = [](const Member& member) {
+    return member.session.is_open() ? member.session.open().session->client().server_id()
+                                    : rtrs::ServerId{};
+  };
+  const auto vote = static_cast<unsigned>(config_.servers.size());
+  if (vote == members_.size() || id_of(members_[vote]) == 0) return;
+  for (unsigned i = 0; i < vote; ++i) {
+    if (id_of(members_[i]) != id_of(members_[vote])) continue;
+    members_[vote].link->set_trouble("it is the same server as " + links_.server(i) +
+                                     ", whose loss the vote would not outlive; name another one");
+    return lost(vote);
+  }
 }
 
 /// False: its disk cannot stand beside the others'.

@@ -77,7 +77,7 @@ MemberLinks::MemberLinks(const ClientConfig& config, const rtrs::Log& log, const
       device_{config.device},
       mirror_{settings_of(config)},
       disks_{config.servers.size()},
-      table_{servers_of(config)} {
+      table_{config.servers.size(), servers_of(config)} {
   for (unsigned i = 0; i < servers_of(config); ++i) {
     links_.push_back(std::make_unique<MemberLink>(
         config_of_member(config, i), log,

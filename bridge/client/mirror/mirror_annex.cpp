@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "bridge/client/mirror/mirror_annex.hpp"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -136,8 +137,11 @@ std::string complete(ClientDraft& draft) {
   if (!mirror.vote) return "";
   if (config.servers.size() >= kMaxMembers)
     return "vote= goes with up to " + std::to_string(kVote) + " disks; leave it out";
+  const auto has_disk = [&](const rtrs::PathAddress& path) {
+    return host_and_port(path) == host_and_port(*mirror.vote);
+  };
   for (const auto& server : config.servers)
-    if (host_and_port(server.front()) == host_and_port(*mirror.vote))
+    if (std::ranges::any_of(server, has_disk))
       return "vote= names a server of a disk, whose loss it would not outlive; name another one";
   return "";
 }

@@ -13,15 +13,17 @@
 namespace rnbd::mirror {
 
 /// Keeps two members from being one server, where they would have the same copy. Members that
-/// cannot be used keep nobody out: another server may pretend to be the one that is meant.
+/// cannot be used keep nobody out: another server may pretend to be the one that is meant. Nor does
+/// the vote keep a disk out, though it was there first: it has to go then.
 ///
-/// Invariant: no two members are open at the same server.
+/// Invariant: no two disks are open at the same server, and no vote opens where a disk is.
 /// Threads:   any.
 class ServerTable {
  public:
   enum class Stage : std::uint8_t { away, opening, open };
 
-  explicit ServerTable(std::size_t members) : places_(members) {}
+  /// The vote, if there is one, is behind the disks.
+  ServerTable(std::size_t disks, std::size_t members) : disks_{disks}, places_(members) {}
 
   /// A member has reached a server (`opening`), or has opened its disk there (`open`). Returns the
   /// member that is open at that server already. Of two that begin at once, the one with the lower
@@ -31,7 +33,8 @@ class ServerTable {
     const std::lock_guard lock{mutex_};
     for (unsigned i = 0; i < places_.size() && server != 0; ++i) {
       const Place& other = places_[i];
-      if (i == member || other.server != server || other.stage == Stage::away) continue;
+      if (i == member || i >= disks_ || other.server != server || other.stage == Stage::away)
+        continue;
       if (other.stage == Stage::open || i < member) return i;
     }
     places_[member] = {server, stage};
@@ -48,6 +51,7 @@ class ServerTable {
     Stage stage = Stage::away;
   };
 
+  const std::size_t disks_;
   std::mutex mutex_;
   std::vector<Place> places_;
 };

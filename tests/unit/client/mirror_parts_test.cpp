@@ -524,7 +524,7 @@ TEST_CASE("mirror status: each member that is not used has a reason") {
 
 TEST_CASE("server table: of two members at one server, the one that is open there stays") {
   using Stage = ServerTable::Stage;
-  ServerTable table{3};
+  ServerTable table{3, 3};
   CHECK_FALSE(table.enter(1, 77, Stage::opening));
   CHECK_FALSE(table.enter(0, 77, Stage::opening));  // neither is open: the lower number goes on
   CHECK(table.enter(1, 77, Stage::open) == 0U);
@@ -540,8 +540,19 @@ TEST_CASE("server table: of two members at one server, the one that is open ther
   CHECK_FALSE(table.enter(0, 77, Stage::open));
 }
 
+TEST_CASE("server table: a vote gives way to a disk, whichever is there first") {
+  using Stage = ServerTable::Stage;
+  ServerTable table{2, 3};
+  CHECK_FALSE(table.enter(2, 77, Stage::opening));
+  CHECK_FALSE(table.enter(2, 77, Stage::open));
+  CHECK_FALSE(table.enter(1, 77, Stage::opening));
+  CHECK(table.enter(2, 77, Stage::open) == 1U);
+  CHECK_FALSE(table.enter(1, 77, Stage::open));
+  CHECK(table.enter(2, 77, Stage::opening) == 1U);
+}
+
 TEST_CASE("server table: servers without an identity are not taken for one") {
-  ServerTable table{2};
+  ServerTable table{2, 2};
   CHECK_FALSE(table.enter(0, 0, ServerTable::Stage::open));
   CHECK_FALSE(table.enter(1, 0, ServerTable::Stage::open));
 }
