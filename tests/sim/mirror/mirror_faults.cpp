@@ -7,11 +7,6 @@
 #include "tests/sim/mirror/mirror_world.hpp"
 
 namespace sim {
-namespace {
-
-constexpr std::uint64_t kLoneSession = ~std::uint64_t{0};
-
-}  // namespace
 
 /// For a while it is always the same members that are there, so that things come to an end.
 void MirrorWorld::next_scene() {
@@ -154,6 +149,7 @@ void MirrorWorld::fault() {
   const std::uint64_t chance = rng.below(100);
   if (chance == 99) return blackout();
   if (chance >= 95 && member == vote()) return wipe_vote();
+  if (chance >= 90 && member == vote()) return claim_by_others();
   if (chance == 98 && may_replace(member)) return replace(member);
   if (chance >= 95) {
     held(member).unreadable[rng.below(options.sectors)] = 1;
@@ -265,7 +261,8 @@ void MirrorWorld::rot() {
   quiet_ = true;
   mirror::Group& group = clients_.back()->group;
   const auto still = [&] { return group.whole() && !group.verification().is_running(); };
-  if (until(still)) {
+  // A forced decision may have come into force meanwhile, with another disk.
+  if (until(still) && clients_.back()->names == holders()) {
     const unsigned member = any_disk();
     const unsigned good = (member + 1) % options.members;
     MirrorNode& node = held(member);

@@ -104,6 +104,13 @@ void MirrorWorld::draw_vote(std::uint64_t seed) {
   mood_.wiped = draws.chance(150);
   mood_.only_vote = draws.chance(150);
   mood_.race = draws.chance(200);
+  if (draws.chance(300)) options.members = 2;  // which votes are for
+  ledger_.set_vote(vote());
+  mood_.races_to_attach = draws.chance(150);
+  mood_.void_view = draws.chance(200);
+  mood_.void_join = draws.chance(200);
+  mood_.misnamed = draws.chance(200);
+  mood_.back_in_view = draws.chance(200);
 }
 
 /// A client of another mirror, whose URI names the server by mistake, claims it and goes.
@@ -219,6 +226,7 @@ void MirrorWorld::run() {
     if (i % 100 == 0 && clients_.back()->names != holders()) replace_clients();
     if (i > kHealingSteps / 2 && (forced_ != 0 || in_doubt_)) force_again();
     if (i > kHealingSteps / 2 && forced_ != 0) free_displaced();
+    if (options.vote && i % 1000 == 0) free_vote_of_others();
     step(false);
     if (healed()) return compare();
   }

@@ -27,6 +27,8 @@ inline constexpr std::uint64_t kZeroes = kForeign - 1;        ///< extents: it r
 inline constexpr std::uint64_t kUnknown = kForeign - 2;       ///< extents: it reads as anything
 inline constexpr std::uint64_t kRotten = kForeign - 3;        ///< what nobody has written
 inline constexpr unsigned kSceneSteps = 3000;                 ///< at most, of a scene
+/// Of a client that is not of this world.
+inline constexpr std::uint64_t kLoneSession = ~std::uint64_t{0};
 /// The time of the world, which passes in some steps only. The rules compare nothing else with it.
 inline constexpr std::uint64_t kLease = 4, kLeaseEnd = 5;
 
@@ -258,6 +260,11 @@ class MirrorWorld {
     bool wiped = false;      ///< the vote is wiped when only a disk that is gone has everything
     bool only_vote = false;  ///< disks are lost one after the other, and the vote stays
     bool race = false;  ///< two clients want the vote, each with disks that the other one lacks
+    bool races_to_attach = false;  ///< the same, and none of them is attached
+    bool void_view = false;        ///< a view that only the vote has recorded
+    bool void_join = false;        ///< the same, with one more disk, and a disk is set back
+    bool misnamed = false;         ///< a disk loses its power, and the other one is not found
+    bool back_in_view = false;     ///< a disk is set back within a view
   };
 
   unsigned vote() const { return options.members; }
@@ -314,6 +321,14 @@ class MirrorWorld {
   void wipe_behind();
   void leave_only_vote();
   void race_for_vote();
+  void claim_by_others();
+  void free_vote_of_others();
+  bool is_whole_after_use();
+  void race_to_attach();
+  void leave_void_view();
+  void go_back_beside_void_view();
+  void misname_last();
+  void go_back_within_view();
   void must_attach(const char* complaint);
   void wipe_vote();
   bool dissolve();
