@@ -58,18 +58,20 @@ kill_at_once() {
 
 # put NUMBER: a durable write, with this number in each block. got NUMBER: it is there.
 put() {
-  limited nbdsh -u "$uri" -c "import struct
-h.pwrite(struct.pack('<Q', $1) * 8192, 0, nbd.CMD_FLAG_FUA)
-h.pwrite(struct.pack('<Q', $1) * 8192, 5 << 20, nbd.CMD_FLAG_FUA)"
+  nbdsh <<PYTHON
+for place in 0, 5 << 20: h.pwrite(($1).to_bytes(8, "little") * 8192, place, nbd.CMD_FLAG_FUA)
+PYTHON
 }
 got() {
-  limited nbdsh -u "$uri" -c "import struct
-for place in 0, 5 << 20: assert h.pread(65536, place) == struct.pack('<Q', $1) * 8192, 'other data'"
+  nbdsh <<PYTHON
+for place in 0, 5 << 20: assert h.pread(65536, place) == ($1).to_bytes(8, "little") * 8192, "other data"
+PYTHON
 }
-# waits: a request has no answer, though it has had 3 seconds.
+# waits: a request has no answer. A client goes on without silent members after 3 s, and without one that
+# others may read from after 1.25 s more.
 waits() {
   local status=0
-  timeout 3 nbdsh -u "$uri" -c "h.pread(512, 0)" >waits.log 2>&1 || status=$?
+  limit=8 nbdsh <<<'h.pread(512, 0)' >waits.log 2>&1 || status=$?
   ((status == 124))
 }
 # within SECONDS COMMAND...: it has succeeded by then.
@@ -129,15 +131,30 @@ mistakes() {
   ! limited "${bridge_command[@]}" --listen unix:x.sock "rnbd+tcp://$(server_of a)/disk0?vote=$(server_of w)" \
     2>mistake.log || fail "one disk has a vote"
   grep -F 'only a mirror has that' mistake.log || fail "$(cat mistake.log)"
+  # The same server by another address: the disk is used, and not the vote, whichever is there first.
+  start_client
+  put 1
+  eventually 60 is_whole
+  end_client
+  mirror=${mirror/vote=*/vote=localhost:${port_of[b]}}
+  local attempt
+  for attempt in 1 2 3; do
+    start_client
+    put "$attempt"
+    eventually 20 states_are "in step,in step,away"
+    eventually 20 vote_is_twin
+    end_client
+  done
   # A server that has none.
   mirror="rnbd-mirror+tcp://$(server_of a),127.0.0.1:1/disk0?vote=$(server_of b)"
   start_client
-  limited nbdsh -u "$uri" -c 'pass' >open.log 2>&1 &
-  local attempt=$!
+  nbdsh <<<'pass' >open.log 2>&1 &
+  attempt=$!
   eventually 20 no_votes_there
-  kill "$attempt" 2>/dev/null || true
   end_client
+  wait "$attempt" || true
 }
+vote_is_twin() { [[ $(says '.members[2].trouble') == *"same server as $(server_of b)"* ]]; }
 no_votes_there() { [[ $(says '.members[2].trouble') == *'has no votes'* ]]; }
 it "mistakes are named" mistakes
 
@@ -291,6 +308,127 @@ wiped() {
   end_client
 }
 it "a vote that was wiped votes for nothing, until the disks have it in a view again" wiped
+
+# ---- Others -------------------------------------------------------------------------------------
+
+# Two mirrors with the same UUID, as those whose servers have the same names in two networks, and one vote.
+others() {
+  local uuid=01234567-89ab-cdef-0123-456789abcdef first
+  begin_whole "group=$uuid"
+  put 2
+  first=$mirror
+  local first_client=$client first_uri=$uri c d
+  server_name=c start_server --state-directory "$PWD/state-c" --export "disk0=$(image c)"
+  c=127.0.0.1:$port
+  server_name=d start_server --state-directory "$PWD/state-d" --export "disk0=$(image d)"
+  d=127.0.0.1:$port
+  # It has begun without the vote, and an operator has forced a decision.
+  mirror="rnbd-mirror+tcp://$c,$d/disk0?group=$uuid"
+  bridge_name=other start_bridge "$mirror" --control "$PWD/control-other" --no-path-timeout 0 --reconnect-max 200ms
+  put 7
+  stop other 20
+  stop d
+  bridge_name=other start_bridge "$mirror" --control "$PWD/control-other" --no-path-timeout 0 --reconnect-max 200ms
+  eventually 20 force_c
+  got 7
+  stop other 20
+  bridge_name=other start_bridge "$mirror&vote=$(server_of w)" --control "$PWD/control-other" --no-path-timeout 0 \
+    --reconnect-max 200ms
+  got 7
+  # The first one has seen nothing of that.
+  uri=$first_uri
+  ! grep -F "$(server_of w) is lost" "$first_client.log" || fail "the first mirror was disturbed"
+  kill_hard b
+  within 10 put 3
+  start b
+  eventually 30 is_whole
+  got 3
+  is_refused "$PWD/control-other" || fail "its status does not say why"
+  grep -F 'its record has other disks' w.log || fail "the log of the vote says nothing: $(cat w.log)"
+  stop other 20
+  client=$first_client
+  end_client
+  # Begun anew with other disks, it does not begin beside the old vote.
+  stop a && stop b
+  rm -r a.img b.img state-a state-b
+  start a && start b
+  mirror=$first
+  start_client
+  waits || fail "it has begun"
+  is_refused "$PWD/control" || fail "the vote does not say why: $(says .)"
+  limited "${ctl_command[@]}" "$PWD/control-w" member free ".vote/$uuid" --force || fail "it cannot be freed"
+  within 20 put 3
+  eventually 60 is_whole
+  end_client
+}
+image() {
+  truncate -s 16M "$1.img"
+  echo "$PWD/$1.img"
+}
+force_c() {
+  local server
+  server=$("${ctl_command[@]}" --json "$PWD/control-other" mirror status | jq -r '.members[0].server')
+  "${ctl_command[@]}" "$PWD/control-other" mirror force "$server" --force >/dev/null 2>&1
+}
+# is_refused CONTROL: the vote there has told why.
+is_refused() {
+  [[ $("${ctl_command[@]}" --json "$1" mirror status | jq -r '.members[2].trouble') == *'other disks'*group=*'member free .vote/'* ]]
+}
+it "a mirror with the same UUID has not the vote of another one, nor has one that was begun anew" others
+
+# Whoever may use votes, and knows the UUID.
+stranger() {
+  begin_whole "group=676f7570-2d6f-662d-6469-736b732e2e2e"
+  put 2
+  limit=60 limited /usr/bin/python3 -B "$member_program" "${port_of[w]}" stranger || fail "a stranger"
+  got 2
+  put 3
+  eventually 20 is_whole
+  ! grep -F 'lost' "$client.log" || fail "the mirror was disturbed: $(cat "$client.log")"
+  # Before there is a record, its claims hold nobody up.
+  kill_hard w
+  rm -r state-w/votes
+  start w
+  limit=60 limited /usr/bin/python3 -B "$member_program" "${port_of[w]}" stranger_first &
+  local holds=$!
+  eventually 20 test -e held
+  put 4
+  eventually 40 is_whole
+  rm held
+  wait "$holds" || fail "the stranger has failed"
+  end_client
+}
+it "a stranger neither ends a mirror at its vote, nor keeps it from one" stranger
+
+# Each of two clients finds one of the disks, and neither lets the other one have the vote for good.
+two_clients() {
+  local uuid=01234567-89ab-cdef-0123-456789abcdef
+  begin_whole "group=$uuid"
+  put 2
+  kill_hard "$client"
+  local users=() one_uri vote
+  vote="vote=$(server_of w)&group=$uuid"
+  bridge_name=one start_bridge "rnbd-mirror+tcp://$(server_of a),127.0.0.1:1/disk0?$vote" --connect lazy \
+    --control "$PWD/control-one" --no-path-timeout 0 --reconnect-max 200ms --connect-timeout 60s
+  one_uri=$uri
+  bridge_name=two start_bridge "rnbd-mirror+tcp://127.0.0.1:1,$(server_of b)/disk0?$vote" --connect lazy \
+    --control "$PWD/control-two" --no-path-timeout 0 --reconnect-max 200ms --connect-timeout 60s
+  nbdsh "$one_uri" <<<'h.pread(512, 0)' >one.out 2>&1 &
+  users+=($!)
+  nbdsh <<<'h.pread(512, 0)' >two.out 2>&1 &
+  users+=($!)
+  within 10 eventually 30 one_is_attached
+  stop one 20 && stop two 20
+  wait "${users[@]}" || true
+}
+one_is_attached() {
+  local name
+  for name in one two; do
+    ! "${ctl_command[@]}" --json "$PWD/control-$name" mirror status | jq -e .attached >/dev/null || return 0
+  done
+  return 1
+}
+it "of two clients that lack each other's disk, one attaches" two_clients
 
 # ---- Coming and going ---------------------------------------------------------------------------
 
