@@ -247,6 +247,7 @@ bool Group::discard(unsigned member) {
   const MemberSet base = disks_of(members_.base(), options_.members);
   if (live() && (copies() == bit(member) || base == bit(member))) return false;
   // A view that is being recorded may be all that lets the others go on without one more.
+  if (live() && members_.proposes() && !can_spare(bit(member))) return false;
   if (live() && has(in_step(), member) && !members_.proposes()) members_.exclude(bit(member));
   lose(member, true);
   return true;

@@ -53,7 +53,9 @@ GroupDriver::Done GroupDriver::discard(const std::string& server) {
   member.discarded = true;
   if (!group_->discard(*number)) {
     member.discarded = false;
-    return refuse(EBUSY, "it has the only good copy of the disk");
+    return refuse(EBUSY,
+                  "it has the only good copy of the disk, or the others are about to record that "
+                  "they go on without another server, for which they need it; then repeat it");
   }
   if (member.session.is_open()) drop(*number);
   member.link->let_go(nullptr);
