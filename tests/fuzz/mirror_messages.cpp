@@ -51,8 +51,14 @@ void check_claim(ConstBytes bytes) {
     return;
   }
   const MirrorShape shape = shape_of(*claim);
-  fuzz::require(shape.member < shape.members && shape.members <= mirror::kMaxMembers, "a member");
-  fuzz::require(shape.regions() > 0 && shape.regions() <= kMaxMirrorRegions, "regions");
+  const bool is_number =
+      shape.is_vote() ? shape.member == mirror::kVote : shape.member < shape.members;
+  fuzz::require(is_number && shape.members <= mirror::kMaxMembers, "a member");
+  fuzz::require((shape.regions() > 0) != shape.is_vote(), "a vote has no regions");
+  fuzz::require(shape.regions() <= kMaxMirrorRegions, "regions");
+  const auto disks = decode_claimed_disks(bytes);
+  if (disks) return fuzz::require(disks->size() <= mirror::kVote, "one disk for each number");
+  fuzz::require(fuzz::failed_with(disks, {DecodeError::too_short}), "only documented errors");
 }
 
 void check_inherited(ConstBytes bytes, std::uint32_t regions, mirror::MemberSet in_step) {
