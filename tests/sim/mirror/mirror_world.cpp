@@ -227,6 +227,8 @@ void MirrorWorld::run() {
     if (i > kHealingSteps / 2 && (forced_ != 0 || in_doubt_)) force_again();
     if (i > kHealingSteps / 2 && forced_ != 0) free_displaced();
     if (options.vote && i % 1000 == 0) free_vote_of_others();
+    // The turns of many clients that have gone leave few to this one.
+    if (mood_.lag != 0 && i > kHealingSteps / 2) carry_late_ones(*clients_.back());
     step(false);
     if (healed()) return compare();
   }
@@ -252,7 +254,7 @@ void MirrorWorld::step(bool faults) {
   ledger_.settle([this](const MirrorLedger::Debt& debt) { return way_of(debt); });
   const std::uint64_t chance = rng.below(1000);
   if (rng.chance(mood_.time)) time_ += kLease;
-  if (mood_.lag != 0 && lag_.chance(400)) carry_late_ones();
+  if (mood_.lag != 0 && lag_.chance(400)) carry_late_ones(*clients_[lag_.below(clients_.size())]);
   if (chance < 550 && !net_.empty()) return deliver();
   if (faults && rng.chance(mood_.fault)) return fault();
   if (faults && rng.chance(mood_.identity)) return change_identity();
@@ -294,8 +296,7 @@ void MirrorWorld::transmit(Message message) {
 }
 
 /// A thread of a client has its turn: it sends a command, or learns that sessions are over.
-void MirrorWorld::carry_late_ones() {
-  MirrorClient& client = *clients_[lag_.below(clients_.size())];
+void MirrorWorld::carry_late_ones(MirrorClient& client) {
   if (client.dead)
     std::erase_if(unsent_, [&](const Message& each) { return each.client == client.number; });
   if (client.dead || client.asleep) return;

@@ -292,7 +292,7 @@ class MirrorWorld {
   void wake_up();
   void send(Message message);
   void transmit(Message message);
-  void carry_late_ones();
+  void carry_late_ones(MirrorClient& client);
   void fill_late(MirrorClient& client, const Message& message);
   MirrorClient& sender_of(const Message& message) { return *clients_[message.client]; }
   void lose_power(unsigned member);
