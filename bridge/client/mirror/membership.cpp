@@ -66,10 +66,12 @@ void Membership::link_up(unsigned number, bool overwrite) {
 }
 
 void Membership::claim_vote() {
-  const bool has_disk = std::any_of(members_.begin(), members_.end(), [](const Member& member) {
-    return member.stage >= Stage::claimed;
-  });
-  if (members_[vote()].stage == Stage::up && has_disk) claim(vote());
+  if (members_[vote()].stage != Stage::up) return;
+  unsigned claimed = 0;
+  for (unsigned i = 0; i < options_.members; ++i)
+    claimed += members_[i].stage >= Stage::claimed ? 1 : 0;
+  // While only blank disks are there, another one may know the mirror that the vote is of.
+  if (claimed == options_.members || (claimed != 0 && !known_disks().empty())) claim(vote());
 }
 
 /// A vote has no maps.
@@ -82,17 +84,23 @@ void Membership::claimed(unsigned number, const Claimed& answer) {
 }
 
 /// The record of a vote may be that of another mirror, with the same servers' names or the same
-/// UUID in its URI. It is the right one if it knows one of the disks that are known here.
-void Membership::post_claim(unsigned member) {
-  Command order;
-  for (unsigned k = 0; member == vote() && k < options_.members; ++k) {
+/// UUID in its URI. It is the right one if it knows one of these.
+std::vector<std::uint64_t> Membership::known_disks() const {
+  std::vector<std::uint64_t> disks;
+  for (unsigned k = 0; k < options_.members; ++k) {
     const Claimed& claimed = members_[k].claimed;
     const bool was_member = members_[k].stage >= Stage::claimed && claimed.view.id != ViewId{};
     std::uint64_t disk = was_member ? claimed.disk : pedigree_[k].disk;
     for (unsigned i = 0; i < options_.members && disk == 0; ++i)
       if (k < members_[i].claimed.pedigree.size()) disk = members_[i].claimed.pedigree[k].disk;
-    if (disk != 0) order.disks.push_back(disk);
+    if (disk != 0) disks.push_back(disk);
   }
+  return disks;
+}
+
+void Membership::post_claim(unsigned member) {
+  Command order;
+  if (member == vote()) order.disks = known_disks();
   post(member, Order::claim, {}, std::move(order));
 }
 

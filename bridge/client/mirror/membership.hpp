@@ -177,7 +177,7 @@ class Membership {
   /// `overwrite`: a copy may replace its content even if it holds data of others. A vote is claimed
   /// when a disk is: one that has none takes it from nobody.
   void link_up(unsigned member, bool overwrite);
-  /// Claims the vote, if it is there, and a disk is.
+  /// Claims the vote, if it is there, and a disk is that knows the mirror, or all disks are.
   void claim_vote();
   /// True if a claim, or a question behind it, has no answer yet.
   bool claims() const {
@@ -282,6 +282,7 @@ class Membership {
     bool active = false;
   };
 
+  std::vector<std::uint64_t> known_disks() const;
   void post_claim(unsigned member);
   void claim(unsigned member);
   unsigned voters() const { return options_.members + 1; }  ///< there may be no vote
