@@ -200,6 +200,10 @@ void MirrorLedger::lost(unsigned place) {
   std::erase_if(debts_, [place](const Debt& debt) { return debt.place == place; });
 }
 
+void MirrorLedger::lost_by(unsigned client) {
+  std::erase_if(debts_, [client](const Debt& debt) { return debt.client == client; });
+}
+
 const mirror::View& MirrorLedger::newest() const {
   static const mirror::View none;
   const mirror::View* newest = &none;

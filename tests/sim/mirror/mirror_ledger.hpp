@@ -75,6 +75,8 @@ class MirrorLedger {
   void settle(const std::function<Way(const Debt& debt)>& way);
   /// Nothing that is on its way to this server arrives.
   void lost(unsigned place);
+  /// Nothing that this client has not sent yet arrives.
+  void lost_by(unsigned client);
   void all_lost() { debts_.clear(); }
   /// Its disk is another one now, of which nothing is known.
   void forget(unsigned place) { entry(place) = {}; }

@@ -235,12 +235,15 @@ void MirrorWorld::run() {
   throw MirrorViolation("the group never becomes whole again");
 }
 
-/// Nothing overtakes the end of a session.
+/// Nothing overtakes the end of a session. That with a vote stands when another client has it, and
+/// what arrives then is refused.
 MirrorLedger::Way MirrorWorld::way_of(const MirrorLedger::Debt& debt) const {
   using Way = MirrorLedger::Way;
   const MirrorClient& client = *clients_[debt.client];
   const bool stands = client.linked[debt.member] == debt.link && client.broken[debt.member] == 0;
-  if (!stands) return Way::lost;
+  const std::uint64_t served = nodes_[debt.place].member->session();
+  const bool refuses = debt.member == vote() && served / kSessionsPerClient != debt.client;
+  if (!stands || refuses) return Way::lost;
   const auto under_way = [&](const Message& message) {
     return message.client == debt.client && message.link == debt.link && !message.is_answer &&
            message.node == debt.place;
@@ -297,8 +300,8 @@ void MirrorWorld::transmit(Message message) {
 
 /// A thread of a client has its turn: it sends a command, or learns that sessions are over.
 void MirrorWorld::carry_late_ones(MirrorClient& client) {
-  if (client.dead)
-    std::erase_if(unsent_, [&](const Message& each) { return each.client == client.number; });
+  const auto is_its = [&](const Message& each) { return each.client == client.number; };
+  if (client.dead && std::erase_if(unsent_, is_its) != 0) ledger_.lost_by(client.number);
   if (client.dead || client.asleep) return;
   if (lag_.chance(100)) return client.part();
   const auto first = static_cast<std::ptrdiff_t>(lag_.below(unsent_.size() + 1));
