@@ -87,6 +87,7 @@ class Front {
   Usage usage() const;
   /// By the names of the devices.
   const MeterBook& meters() const { return pool_.meters; }
+  MeterBook& meters() { return pool_.meters; }
 
  private:
   void accept_clients();

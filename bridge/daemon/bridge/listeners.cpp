@@ -66,7 +66,14 @@ tl::expected<std::unique_ptr<BridgeListeners>, std::string> BridgeListeners::ope
   std::unique_ptr<BridgeListeners> self{new BridgeListeners{std::make_shared<State>()}};
   for (const int fd : *inherited) self->first_.emplace_back(fd);
   std::vector<nbd::NbdAddress> addresses = options.listen;
-  if (addresses.empty() && self->first_.empty() && !options.kernel && options.disks.empty()) {
+  const bool is_other = !options.other_face.empty();
+  if (is_other && !self->first_.empty()) {
+    return tl::unexpected("the service manager hands over sockets for NBD clients, and --listen " +
+                          options.other_face + " serves none; take its socket unit away");
+  }
+  if (is_other) self->state_->open.push_back({options.other_face, "", false});
+  if (addresses.empty() && self->first_.empty() && !is_other && !options.kernel &&
+      options.disks.empty()) {
     addresses.emplace_back();
     addresses.back().host = "127.0.0.1";
   }

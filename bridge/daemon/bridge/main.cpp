@@ -19,6 +19,7 @@
 #include "bridge/control/control_socket.hpp"
 #include "bridge/control/late_opening.hpp"
 #include "bridge/control/unix_socket.hpp"
+#include "bridge/daemon/bridge/annex.hpp"
 #include "bridge/daemon/bridge/disk_files.hpp"
 #include "bridge/daemon/bridge/kernel_disks.hpp"
 #include "bridge/daemon/bridge/left_clients.hpp"
@@ -145,6 +146,29 @@ void warn(const BridgeOptions& options, const BridgeListeners& listeners) {
   }
 }
 
+/// Null: there is none.
+tl::expected<std::unique_ptr<BridgeFace>, std::string> open_other_face(const BridgeOptions& options,
+                                                                       nbd::Exports& exports,
+                                                                       nbd::Front& front) {
+  if (options.other_face.empty()) return nullptr;
+  const BridgeAnnex& annex = *annex_of_address(options.other_face);
+  const std::string path = annex.path_of(options.other_face).value();
+  auto face = annex.open(path, {.exports = exports,
+                                .meters = front.meters(),
+                                .log = log_function(),
+                                .make_call = options.no_uring ? nullptr : &rtrs::make_uring_call});
+  if (face) remove_at_exit(path);
+  return face;
+}
+
+void end_other_face(const BridgeOptions& options, std::unique_ptr<BridgeFace> face,
+                    std::chrono::steady_clock::time_point until) {
+  if (!face) return;
+  face->stop(until);
+  face.reset();
+  removed(annex_of_address(options.other_face)->path_of(options.other_face).value());
+}
+
 /// 2: it would be the same at the next start.
 int give_back(nbd::Front& front, Connections& connections, const Failure& why) {
   complain(why.text);
@@ -190,6 +214,8 @@ int serve(const BridgeOptions& options, const DiskFiles* files) {
                     .tls = *std::move(tls),
                     .log = log_function(),
                     .make_call = options.no_uring ? nullptr : &rtrs::make_uring_call}};
+  auto other_face = open_other_face(options, exports, front);
+  if (!other_face) return complain(other_face.error());
   const BridgeMetrics metrics{options.client, connections, front, options.tls_keys.certificates,
                               listeners.status().empty() ? 0 : options.max_connections};
   MetricsServerPtr metrics_server;
@@ -217,6 +243,7 @@ int serve(const BridgeOptions& options, const DiskFiles* files) {
     return give_back(front, connections, begun.error());
   }
   late_metrics->start();
+  if (*other_face) (*other_face)->open_door();
   signals_mean_drain();
   left.go_on(options.client, exports, front);
   const std::string wrong = tell_ready(options, listeners, disks);
@@ -241,6 +268,7 @@ int serve(const BridgeOptions& options, const DiskFiles* files) {
   metrics_server.reset();
   listeners.end();
   const auto until = std::chrono::steady_clock::now() + kDrain;
+  end_other_face(options, *std::move(other_face), until);
   auto clients = left.end();
   disks.stop();
   std::optional<nbd::Front::ReleasingAll> releasing;

@@ -12,6 +12,7 @@
 
 #include "bridge/client/key_file.hpp"
 #include "bridge/control/unix_socket.hpp"
+#include "bridge/daemon/bridge/annex.hpp"
 #include "bridge/kernel/identity.hpp"
 #include "rdma/duration.hpp"
 
@@ -155,9 +156,11 @@ void add_kernel_options(CLI::App& app, Arguments& arguments, BridgeOptions& opti
 
 void add_options(CLI::App& app, Arguments& arguments, BridgeOptions& options) {
   app.add_option("URI", arguments.uri, "Server and device.");
-  app.add_option("-l,--listen", arguments.listen,
-                 "Listen for NBD clients on unix:PATH or tcp:HOST:PORT; IPv6 as tcp:[::1]:10809, "
-                 "port 0 = any free one (default tcp:127.0.0.1:10809). May be repeated.")
+  std::string help =
+      "Listen for NBD clients on unix:PATH or tcp:HOST:PORT; IPv6 as tcp:[::1]:10809, port 0 = any "
+      "free one (default tcp:127.0.0.1:10809). May be repeated.";
+  for (const BridgeAnnex* annex : bridge_annexes()) help += std::string{" "} + annex->help;
+  app.add_option("-l,--listen", arguments.listen, help)
       ->type_name("ADDRESS")
       ->allow_extra_args(false)
       ->take_all();
@@ -307,6 +310,22 @@ std::string apply_disks(const Arguments& arguments, BridgeOptions& options) {
   return "";
 }
 
+/// Its lanes are those that the workers of NBD clients would take.
+std::string apply_other_face(const Arguments& arguments, BridgeOptions& options, bool has_device) {
+  for (const std::string& text : arguments.listen) {
+    const BridgeAnnex* const annex = annex_of_address(text);
+    if (annex == nullptr) continue;
+    if (auto path = annex->path_of(text); !path) return "--listen " + path.error();
+    if (!has_device) return "--listen " + text + " needs a device: write it behind the server";
+    if (arguments.listen.size() > 1 || options.kernel) {
+      return "--listen " + text +
+             " is for one client, and nobody else; start another rnbd-bridge for others";
+    }
+    options.other_face = text;
+  }
+  return "";
+}
+
 std::string apply(const Arguments& arguments, BridgeOptions& options) {
   if (!options.disks.empty()) return apply_disks(arguments, options);
   if (arguments.uri.empty()) {
@@ -332,7 +351,10 @@ std::string apply(const Arguments& arguments, BridgeOptions& options) {
   options.client = *std::move(config);
   options.client.event_loops = true;
   options.client.how_to_list = "rnbd-ctl discover " + options.client.server_and_keys();
+  if (std::string wrong = apply_other_face(arguments, options, has_device); !wrong.empty())
+    return wrong;
   for (const std::string& text : arguments.listen) {
+    if (text == options.other_face) continue;
     auto address = nbd::parse_nbd_address(text);
     if (!address) return "--listen " + address.error();
     options.listen.push_back(*std::move(address));

@@ -28,6 +28,8 @@ struct KernelOptions {
 struct BridgeOptions {
   ClientConfig client;
   std::vector<nbd::NbdAddress> listen;  ///< empty: inherited sockets, else 127.0.0.1
+  /// The address of a face beside NBD, see BridgeAnnex; "": none. Nobody else is served then.
+  std::string other_face;
   std::optional<rtrs::TlsMode> tls;     ///< of NBD clients; none: require if there are keys
   rtrs::TlsKeys tls_keys;
   rtrs::TlsMode tls_mode() const {

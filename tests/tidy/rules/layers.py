@@ -60,6 +60,8 @@ MAY_INCLUDE = {
     "bridge/daemon/bridge/": ROOTS + ["bridge/daemon/*", "bridge/client/", "bridge/control/",
                                       "bridge/kernel/", "bridge/metrics/", "bridge/nbd/",
                                       "bridge/protocol/", "rdma/transport/tls/"],
+    "bridge/daemon/bridge/vhost/": ROOTS + ["bridge/control/", "bridge/daemon/bridge/annex.hpp",
+                                            "bridge/vhost/"],
     "bridge/ctl/": ROOTS + ["bridge/daemon/*", "bridge/backend/specification.hpp", "bridge/client/",
                             "bridge/control/", "bridge/kernel/", "bridge/protocol/",
                             "rdma/transport/tls/"],
@@ -222,6 +224,8 @@ ANNEXES = {
     "brick": (re.compile(r"brick", re.I), re.compile(r"brick|^rdma/library/"), {
         "bridge/backend/factory.cpp", "bridge/client/annexes.cpp", "bridge/ctl/annexes.cpp",
         "bridge/daemon/server/annexes.cpp"}),
+    "vhost": (re.compile(r"vhost|virtio", re.I), re.compile(r"vhost"), {
+        "bridge/daemon/bridge/annexes.cpp"}),
 }
 
 
@@ -326,7 +330,8 @@ RULES = {
         ("bridge/client/planted.cpp", '#include "geometry.hpp"\n'),
     ],
     annexes: [("bridge/server/planted.cpp", "// The mirror's rule.\n"),
-              ("rdma/core/planted.hpp", "class Brick;\n")],
+              ("rdma/core/planted.hpp", "class Brick;\n"),
+              ("bridge/nbd/planted.hpp", "// A queue of virtio.\n")],
     tests_included: [("bridge/client/planted.cpp", '#include "tests/fuzz/fuzz.hpp"\n')],
     planted_bugs: [("rdma/core/planted.cpp", "  if (PLANTED(lost)) return;\n"),
                    ("bridge/server/planted.hpp", "#define RNBD_PLANTED(name) false\n")],
