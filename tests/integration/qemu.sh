@@ -2,6 +2,7 @@
 # QEMU as the client: its tools, and a guest whose disk is one of ours.
 # SPDX-License-Identifier: BSD-3-Clause
 source "${BASH_SOURCE[0]%/*}/lib.sh"
+source "${BASH_SOURCE[0]%/*}/linux_guest.sh"
 
 serve_image() {
   random_file image 32M
@@ -65,84 +66,19 @@ it "an export is the backing disk of a qcow2, and takes its commit" snapshot_cha
 
 # ---- A guest ---------------------------------------------------------------------------------------
 
-# Unpacks a Debian kernel package into the build folder, once; $kernel and $modules are then set.
-fetch_kernel() {
-  local store=${RNBD_GUEST_DIR:-$build_dir/guest} package release
-  mkdir -p "$store"
-  # The scripts of both faces may come at a time.
-  local lock
-  exec {lock}>"$store/lock"
-  flock "$lock"
-  if [[ ! -e $store/done ]]; then
-    requires apt-get dpkg-deb
-    package=$(apt-cache depends linux-image-cloud-amd64 2>/dev/null |
-      awk '/Depends: linux-image/ { print $2; exit }') || true
-    [[ -n $package ]] || skip "apt knows no kernel package"
-    (cd "$store" && limited apt-get -o APT::Sandbox::User=root download -q "$package") || skip "cannot download $package"
-    dpkg-deb -x "$store"/linux-image-*.deb "$store/root"
-    rm -f "$store"/linux-image-*.deb
-    release=$(echo "$store"/root/lib/modules/*)
-    busybox depmod -b "$store/root" "${release##*/}"
-    touch "$store/done"
-  fi
-  exec {lock}>&-
-  kernel=$(echo "$store"/root/boot/vmlinuz-*)
-  modules=$(echo "$store"/root/lib/modules/*)
-}
-
-# needed_modules NAME...: their files and those they depend on, in the order of loading.
-needed_modules() {
-  local name
-  for name in "$@"; do
-    awk -F: -v name="/$name.ko" '{ sub(/\.xz$/, "", $1) } substr($1, length($1) - length(name) + 1) == name {
-      n = split($2, d, " "); for (i = n; i > 0; i--) print d[i]; print $1 }' "$modules/modules.dep"
-  done | awk '!seen[$0]++'
-}
-
-make_initramfs() {
-  local file
-  mkdir -p tree/bin tree/dev tree/proc tree/sys tree/modules
-  cp "$(command -v busybox)" tree/bin/busybox
-  : >tree/modules/order
-  while read -r file; do
-    if [[ -f $modules/$file.xz ]]; then
-      xz -dc "$modules/$file.xz" >"tree/modules/${file##*/}"
-    else
-      cp "$modules/$file" tree/modules/
-    fi
-    echo "${file##*/}" >>tree/modules/order
-  done < <(needed_modules virtio_pci virtio_blk)
-  cat >tree/init <<'INIT'
-#!/bin/busybox sh
-export PATH=/bin
-/bin/busybox --install -s /bin
-mount -t proc proc /proc
-mount -t sysfs sys /sys
-mount -t devtmpfs dev /dev
-while read -r module; do insmod "/modules/$module"; done </modules/order
-i=0
-until [ -b /dev/vda ] || [ $i -ge 100 ]; do i=$((i + 1)); usleep 100000; done
-{
-  echo
-  echo "size=$(cat /sys/block/vda/size)"
-  echo "md5=$(dd if=/dev/vda bs=1M count=8 iflag=direct 2>/dev/null | md5sum | cut -d ' ' -f 1)"
-  yes guest | dd of=/dev/vda bs=64k count=16 seek=256 iflag=fullblock oflag=direct conv=fsync 2>/dev/null
-  echo "written=$?"
-  echo "back=$(dd if=/dev/vda bs=64k count=16 skip=256 iflag=direct 2>/dev/null | md5sum | cut -d ' ' -f 1)"
-  blkdiscard -o 33554432 -l 1048576 /dev/vda
-  echo "discard=$?"
-} >/dev/ttyS0 2>&1
-poweroff -f
-INIT
-  chmod +x tree/init
-  (cd tree && find . | busybox cpio -o -H newc 2>/dev/null | gzip -1) >initramfs.gz
-}
-
 guest() {
   requires qemu-system-x86_64 busybox xz
   [[ -z $sanitizer ]] || skip "a guest shows nothing more in a sanitized build"
   fetch_kernel
-  make_initramfs
+  make_initramfs <<'SCRIPT'
+echo "size=$(cat /sys/block/vda/size)"
+echo "md5=$(dd if=/dev/vda bs=1M count=8 iflag=direct 2>/dev/null | md5sum | cut -d ' ' -f 1)"
+yes guest | dd of=/dev/vda bs=64k count=16 seek=256 iflag=fullblock oflag=direct conv=fsync 2>/dev/null
+echo "written=$?"
+echo "back=$(dd if=/dev/vda bs=64k count=16 skip=256 iflag=direct 2>/dev/null | md5sum | cut -d ' ' -f 1)"
+blkdiscard -o 33554432 -l 1048576 /dev/vda
+echo "discard=$?"
+SCRIPT
   serve_image
   limit=240
   limited qemu-system-x86_64 -accel tcg -cpu max -m 256 -nographic -no-reboot -nodefaults \

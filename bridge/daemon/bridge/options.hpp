@@ -30,7 +30,7 @@ struct BridgeOptions {
   std::vector<nbd::NbdAddress> listen;  ///< empty: inherited sockets, else 127.0.0.1
   /// The address of a face beside NBD, see BridgeAnnex; "": none. Nobody else is served then.
   std::string other_face;
-  std::optional<rtrs::TlsMode> tls;     ///< of NBD clients; none: require if there are keys
+  std::optional<rtrs::TlsMode> tls;  ///< of NBD clients; none: require if there are keys
   rtrs::TlsKeys tls_keys;
   rtrs::TlsMode tls_mode() const {
     return tls.value_or(tls_keys.none() ? rtrs::TlsMode::off : rtrs::TlsMode::require);

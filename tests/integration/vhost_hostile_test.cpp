@@ -1,0 +1,414 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Drivers and front-ends that do harm, or are merely strange, at a device of rnbd-bridge. The
+// environment names its socket, RNBD_VHOST; the disk has 64 MiB. After each of them the next one is
+// served.
+#include <doctest/doctest.h>
+
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+#include <random>
+#include <string>
+#include <thread>
+
+#include "tests/bench/vhost_driver.hpp"
+
+namespace vhost_hostile_test {
+
+using namespace vhostload;
+
+namespace {
+
+constexpr std::uint32_t kIn = VIRTIO_BLK_T_IN;
+constexpr std::uint32_t kOut = VIRTIO_BLK_T_OUT;
+constexpr std::uint64_t kSectors = 64U * 2048;
+
+std::string socket_path() { return std::getenv("RNBD_VHOST"); }
+Options options() { return {.path = socket_path()}; }
+
+/// A driver whose requests are carried out as they should be.
+void serves() {
+  Driver driver{options()};
+  std::memset(driver.data(), 0x5A, 4096);
+  driver.describe(0, kOut, 80, driver.data(), 4096, false);
+  REQUIRE(driver.carry_out() == VIRTIO_BLK_S_OK);
+  std::memset(driver.data(), 0, 4096);
+  driver.describe(0, kIn, 80, driver.data(), 4096, true);
+  REQUIRE(driver.carry_out() == VIRTIO_BLK_S_OK);
+  CHECK(driver.data()[4095] == std::byte{0x5A});
+}
+
+/// The ring stops and says so; others of the client go on, and so does the next client.
+void breaks(const std::function<void(Driver&)>& harm) {
+  {
+    Options two = options();
+    two.queues = 2;
+    Driver driver{two};
+    harm(driver);
+    Ring& ring = driver.ring();
+    ring.offer(0);
+    ring.publish(driver.event_index());
+    ring.do_kick();
+    pollfd polled{ring.error.get(), POLLIN, 0};
+    CHECK(::poll(&polled, 1, 10'000) == 1);
+    driver.describe(0, kIn, 0, driver.data(), 512, true, 1);
+    CHECK(driver.carry_out(0, 1) == VIRTIO_BLK_S_OK);
+  }
+  serves();
+}
+
+/// The device hangs up, and serves the next client.
+void is_left(const std::function<void(Wire&)>& harm) {
+  {
+    Wire wire{socket_path()};
+    harm(wire);
+    CHECK(wire.hears_the_end());
+  }
+  serves();
+}
+
+std::string state(std::uint32_t index, std::uint32_t number) { return packed(index, number); }
+
+}  // namespace
+
+TEST_CASE("requests end with the status that virtio says") {
+  Driver driver{options()};
+  CHECK(driver.config().capacity == kSectors);
+  const auto status = [&](std::uint32_t type, std::uint64_t sector, std::uint32_t length,
+                          bool device_writes) {
+    driver.describe(0, type, sector, driver.data(), length, device_writes);
+    return driver.carry_out();
+  };
+  CHECK(status(kIn, 0, 512, true) == VIRTIO_BLK_S_OK);
+  CHECK(status(kIn, kSectors - 1, 512, true) == VIRTIO_BLK_S_OK);
+  CHECK(status(kIn, kSectors, 512, true) == VIRTIO_BLK_S_IOERR);
+  CHECK(status(kIn, kSectors - 1, 1024, true) == VIRTIO_BLK_S_IOERR);
+  CHECK(status(kOut, UINT64_MAX, 512, false) == VIRTIO_BLK_S_IOERR);
+  CHECK(status(kOut, UINT64_MAX / 512 + 1, 512, false) == VIRTIO_BLK_S_IOERR);
+  CHECK(status(kIn, 0, 511, true) == VIRTIO_BLK_S_IOERR);
+  CHECK(status(kOut, 0, 513, false) == VIRTIO_BLK_S_IOERR);
+  CHECK(status(77, 0, 512, true) == VIRTIO_BLK_S_UNSUPP);
+  CHECK(status(VIRTIO_BLK_T_SECURE_ERASE, 0, 16, false) == VIRTIO_BLK_S_UNSUPP);
+  CHECK(status(VIRTIO_BLK_T_FLUSH, 0, 0, false) == VIRTIO_BLK_S_OK);
+  CHECK(status(VIRTIO_BLK_T_GET_ID, 0, 20, true) == VIRTIO_BLK_S_OK);
+  CHECK(std::string{reinterpret_cast<const char*>(driver.data())} == "disk0");
+  CHECK(status(VIRTIO_BLK_T_GET_ID, 0, 8, true) == VIRTIO_BLK_S_IOERR);
+  const auto range = [&](std::uint64_t sector, std::uint32_t sectors, std::uint32_t flags) {
+    const virtio_blk_discard_write_zeroes one{
+        .sector = sector, .num_sectors = sectors, .flags = flags};
+    std::memcpy(driver.data(), &one, sizeof(one));
+  };
+  range(2048, 64, 0);
+  CHECK(status(VIRTIO_BLK_T_DISCARD, 0, 16, false) == VIRTIO_BLK_S_OK);
+  CHECK(status(VIRTIO_BLK_T_DISCARD, 0, 32, false) == VIRTIO_BLK_S_IOERR);
+  CHECK(status(VIRTIO_BLK_T_WRITE_ZEROES, 0, 16, false) == VIRTIO_BLK_S_OK);
+  range(2048, 64, 1);
+  CHECK(status(VIRTIO_BLK_T_DISCARD, 0, 16, false) == VIRTIO_BLK_S_UNSUPP);
+  CHECK(status(VIRTIO_BLK_T_WRITE_ZEROES, 0, 16, false) == VIRTIO_BLK_S_OK);
+  range(kSectors - 1, 2, 0);
+  CHECK(status(VIRTIO_BLK_T_WRITE_ZEROES, 0, 16, false) == VIRTIO_BLK_S_IOERR);
+  CHECK(status(kIn, 2048, 4096, true) == VIRTIO_BLK_S_OK);
+  CHECK(driver.data()[0] == std::byte{0});
+}
+
+TEST_CASE("drivers without events, files that block, and a data buffer in many pieces are served") {
+  for (const bool sleeping : {false, true}) {
+    for (const bool events : {false, true}) {
+      Options some = options();
+      some.sleeping_files = sleeping;
+      some.event_index = events;
+      Driver driver{some};
+      for (unsigned i = 0; i < 50; ++i) {
+        driver.describe(0, kIn, i, driver.data(), 512, true);
+        REQUIRE(driver.carry_out() == VIRTIO_BLK_S_OK);
+      }
+    }
+  }
+  // A header in two pieces, the data in 32 of 128 bytes, the status with the last of them.
+  Driver driver{options()};
+  for (unsigned i = 0; i < 4096; ++i) driver.data()[i] = static_cast<std::byte>(i / 7);
+  driver.describe(0, kOut, 8, driver.data(), 4096, false);
+  REQUIRE(driver.carry_out() == VIRTIO_BLK_S_OK);
+  vring_desc* const table = driver.ring().parts.desc;
+  const virtio_blk_outhdr header{.type = kIn, .ioprio = 0, .sector = 8};
+  std::memcpy(driver.head(0), &header, sizeof(header));
+  std::byte* const into = driver.data() + 8192;
+  table[0] = {driver.guest(driver.head(0)), 5, VRING_DESC_F_NEXT, 1};
+  table[1] = {driver.guest(driver.head(0)) + 5, 11, VRING_DESC_F_NEXT, 2};
+  for (std::uint16_t i = 0; i < 32; ++i) {
+    const std::uint32_t length = i == 31 ? 129 : 128;
+    const auto flags =
+        static_cast<std::uint16_t>(VRING_DESC_F_WRITE | (i == 31 ? 0 : VRING_DESC_F_NEXT));
+    table[2 + i] = {driver.guest(into) + 128U * i, length, flags,
+                    static_cast<std::uint16_t>(3 + i)};
+  }
+  into[4096] = std::byte{0xFF};
+  driver.carry_out();
+  CHECK(into[4096] == std::byte{0});
+  CHECK(std::memcmp(into, driver.data(), 4096) == 0);
+}
+
+TEST_CASE("a table of indirect descriptors with 126 segments carries a large request") {
+  Options large = options();
+  large.data = 4U << 20;
+  Driver driver{large};
+  std::byte* const table_at = driver.data();
+  std::byte* const data = driver.data() + 8192;
+  std::vector<vring_desc> table(128);
+  const virtio_blk_outhdr header{.type = kIn, .ioprio = 0, .sector = 0};
+  std::memcpy(driver.head(0), &header, sizeof(header));
+  driver.head(0)[16] = std::byte{0xFF};
+  table[0] = {driver.guest(driver.head(0)), 16, VRING_DESC_F_NEXT, 1};
+  for (std::uint16_t i = 1; i <= 126; ++i) {
+    table[i] = {driver.guest(data) + 8192U * i, 8192, VRING_DESC_F_NEXT | VRING_DESC_F_WRITE,
+                static_cast<std::uint16_t>(i + 1)};
+  }
+  table[127] = {driver.guest(driver.head(0) + 16), 1, VRING_DESC_F_WRITE, 0};
+  std::memcpy(table_at, table.data(), sizeof(vring_desc) * table.size());
+  driver.ring().parts.desc[0] = {driver.guest(table_at), 16 * 128, VRING_DESC_F_INDIRECT, 0};
+  CHECK(driver.carry_out() == VIRTIO_BLK_S_OK);
+}
+
+TEST_CASE("rings that break the rules stop, and nothing else does") {
+  const auto desc = [](Driver& driver) { return driver.ring().parts.desc; };
+  SUBCASE("a loop") {
+    breaks([&](Driver& driver) {
+      desc(driver)[0] = {Driver::kGuest, 16, VRING_DESC_F_NEXT, 1};
+      desc(driver)[1] = {Driver::kGuest, 16, VRING_DESC_F_NEXT, 0};
+    });
+  }
+  SUBCASE("a place outside the table") {
+    breaks([&](Driver& driver) {
+      desc(driver)[0] = {Driver::kGuest, 16, VRING_DESC_F_NEXT, 60000};
+    });
+  }
+  SUBCASE("a header outside the memory") {
+    breaks([&](Driver& driver) {
+      driver.describe(0, kIn, 0, driver.data(), 512, true);
+      desc(driver)[0].addr = UINT64_MAX - 8;
+    });
+  }
+  SUBCASE("data outside the memory") {
+    breaks([&](Driver& driver) {
+      driver.describe(0, kIn, 0, driver.data(), 4096, true);
+      desc(driver)[1].addr = Driver::kGuest + driver.size() - 4095;
+    });
+    breaks([&](Driver& driver) {
+      driver.describe(0, kOut, 0, driver.data(), 4096, false);
+      desc(driver)[1].addr = 0;
+    });
+  }
+  SUBCASE("no place for the status") {
+    breaks([&](Driver& driver) { desc(driver)[0] = {Driver::kGuest, 16, 0, 0}; });
+  }
+  SUBCASE("no header") {
+    breaks([&](Driver& driver) { desc(driver)[0] = {Driver::kGuest, 1, VRING_DESC_F_WRITE, 0}; });
+  }
+  SUBCASE("an index that jumps") {
+    breaks([&](Driver& driver) { driver.ring().next = 30000; });
+  }
+  SUBCASE("a huge table of indirect descriptors") {
+    breaks([&](Driver& driver) {
+      desc(driver)[0] = {Driver::kGuest, 0xFFFF'FFF0, VRING_DESC_F_INDIRECT, 0};
+    });
+  }
+}
+
+TEST_CASE("a request that is too long fails, and the ring goes on") {
+  Driver driver{options()};
+  driver.describe(0, kIn, 0, driver.data(), 0xFFFF'FE00, true);
+  CHECK(driver.carry_out() == VIRTIO_BLK_S_IOERR);
+  driver.describe(0, kIn, 0, driver.data(), 512, true);
+  CHECK(driver.carry_out() == VIRTIO_BLK_S_OK);
+}
+
+TEST_CASE("a ring that stops and starts goes on where it was") {
+  Driver driver{options()};
+  for (unsigned round = 0; round < 3; ++round) {
+    for (unsigned i = 0; i < 10; ++i) {
+      driver.describe(0, kIn, i, driver.data(), 512, true);
+      REQUIRE(driver.carry_out() == VIRTIO_BLK_S_OK);
+    }
+    const std::uint32_t base = driver.stop(driver.ring());
+    CHECK(base == 10 * (round + 1));
+    driver.start(driver.ring(), base);
+  }
+}
+
+TEST_CASE("requests that are under way have ended when a ring has stopped") {
+  Options large = options();
+  large.data = 16U << 20;
+  Driver driver{large};
+  for (unsigned slot = 0; slot < 64; ++slot) {
+    driver.describe(slot, kIn, 0, driver.data() + slot * (256U << 10), 256U << 10, true);
+    driver.ring().offer(static_cast<std::uint16_t>(3 * slot));
+  }
+  driver.ring().publish(driver.event_index());
+  driver.ring().do_kick();
+  const std::uint32_t base = driver.stop(driver.ring());
+  CHECK(__atomic_load_n(&driver.ring().parts.used->idx, __ATOMIC_ACQUIRE) == base);
+  driver.start(driver.ring(), base);
+  while (driver.ring().taken != 64) {
+    REQUIRE(driver.ring().wait(driver.event_index()));
+    while (driver.ring().has_used()) driver.ring().take_used();
+  }
+}
+
+TEST_CASE("the memory may be mapped anew while a ring runs") {
+  Driver driver{options()};
+  for (unsigned i = 0; i < 50; ++i) {
+    driver.describe(0, kIn, i, driver.data(), 512, true);
+    REQUIRE(driver.carry_out() == VIRTIO_BLK_S_OK);
+    driver.send_memory();
+  }
+}
+
+TEST_CASE("a memory file that shrinks costs its own machine the disk, and nobody else") {
+  {
+    Driver driver{options()};
+    driver.describe(0, kIn, 0, driver.data(), 4096, true);
+    REQUIRE(driver.carry_out() == VIRTIO_BLK_S_OK);
+    const Wire& wire = driver.wire();
+    driver.ring().offer(0);
+    driver.ring().publish(driver.event_index());
+    // What this process maps is gone as well: nothing of it is touched below.
+    REQUIRE(::ftruncate(driver.file(), 0) == 0);
+    driver.ring().do_kick();
+    CHECK(wire.hears_the_end());
+  }
+  serves();
+}
+
+TEST_CASE("messages that cannot be end their front-end") {
+  SUBCASE("garbage") {
+    is_left([](Wire& wire) { wire.send_raw(std::string(64, 'x')); });
+  }
+  SUBCASE("an unknown request") {
+    is_left([](Wire& wire) { wire.send(6, packed(std::uint64_t{0})); });
+  }
+  SUBCASE("a payload that is too long") {
+    is_left([](Wire& wire) { wire.send(kSetFeatures, std::string(4096, 'x')); });
+  }
+  SUBCASE("features that were not offered") {
+    is_left([](Wire& wire) { wire.send(kSetFeatures, packed(UINT64_MAX)); });
+  }
+  SUBCASE("a ring without memory") {
+    is_left([](Wire& wire) {
+      const File kick{::eventfd(0, EFD_NONBLOCK)};
+      wire.send(kSetVringNum, state(0, 256));
+      wire.send(kSetVringKick, packed(std::uint64_t{0}), {kick.get()});
+    });
+  }
+  SUBCASE("a ring whose parts are not in memory") {
+    is_left([](Wire& wire) {
+      const File memory{::memfd_create("memory", 0)};
+      const File kick{::eventfd(0, EFD_NONBLOCK)};
+      if (::ftruncate(memory.get(), 65536) != 0) die("ftruncate");
+      wire.send(kSetMemTable,
+                packed(1U, 0U, std::uint64_t{0}, std::uint64_t{65536}, std::uint64_t{1} << 40,
+                       std::uint64_t{0}),
+                {memory.get()});
+      wire.send(kSetVringNum, state(0, 256));
+      const std::uint64_t at = (std::uint64_t{1} << 40) + 65536 - 2048;
+      wire.send(kSetVringAddr, packed(0U, 0U, at, at, at, std::uint64_t{0}));
+      wire.send(kSetVringKick, packed(std::uint64_t{0}), {kick.get()});
+    });
+  }
+  SUBCASE("sizes of rings") {
+    is_left([](Wire& wire) { wire.send(kSetVringNum, state(0, 0)); });
+    is_left([](Wire& wire) { wire.send(kSetVringNum, state(0, 1U << 16)); });
+    is_left([](Wire& wire) { wire.send(kSetVringBase, state(0, 1U << 16)); });
+    is_left([](Wire& wire) { wire.send(kSetVringNum, state(4000, 64)); });
+  }
+  SUBCASE("memory longer than its file") {
+    is_left([](Wire& wire) {
+      const File memory{::memfd_create("memory", 0)};
+      wire.send(kSetMemTable,
+                packed(1U, 0U, std::uint64_t{0}, std::uint64_t{65536}, std::uint64_t{1} << 40,
+                       std::uint64_t{0}),
+                {memory.get()});
+    });
+  }
+  SUBCASE("descriptors that nobody asked for") {
+    is_left([](Wire& wire) {
+      const File file{::eventfd(0, EFD_NONBLOCK)};
+      const int fd = file.get();
+      wire.send(kSetOwner, "", {fd, fd, fd});
+    });
+    is_left([](Wire& wire) {
+      const File file{::eventfd(0, EFD_NONBLOCK)};
+      wire.send(kSetOwner, "", std::vector<int>(100, file.get()));
+    });
+  }
+  SUBCASE("a kick that cannot be waited for") {
+    is_left([](Wire& wire) {
+      const File memory{::memfd_create("memory", 0)};
+      wire.send(kSetVringKick, packed(std::uint64_t{0}), {memory.get()});
+    });
+  }
+}
+
+TEST_CASE("a front-end that says half a message and waits keeps nobody from its end") {
+  {
+    const Wire wire{socket_path()};
+    wire.send_raw("abc");
+    std::this_thread::sleep_for(std::chrono::milliseconds{200});
+  }
+  serves();
+}
+
+TEST_CASE("a driver that writes all over its rings at random harms only itself") {
+  std::mt19937_64 random{4711};
+  for (unsigned round = 0; round < 30; ++round) {
+    Driver driver{options()};
+    Ring& ring = driver.ring();
+    auto* const bytes = reinterpret_cast<std::byte*>(ring.parts.desc);
+    for (unsigned slot = 0; slot < 60; ++slot)
+      driver.describe(slot, slot % 2 == 0 ? kIn : kOut, slot, driver.data(), 512, slot % 2 == 0);
+    for (unsigned i = 0; i < 300; ++i) {
+      ring.offer(static_cast<std::uint16_t>(random() % 64 == 0 ? random() : 3 * (random() % 60)));
+      ring.publish(false);
+      for (unsigned n = 0; n < 4; ++n)
+        bytes[random() % Ring::bytes(ring.size)] = static_cast<std::byte>(random());
+      ring.do_kick();
+    }
+  }
+  serves();
+}
+
+TEST_CASE("front-ends that come and go are all served") {
+  for (unsigned i = 0; i < 50; ++i) {
+    Driver driver{options()};
+    driver.describe(0, kIn, 0, driver.data(), 512, true);
+    REQUIRE(driver.carry_out() == VIRTIO_BLK_S_OK);
+    for (unsigned slot = 1; slot < 40; ++slot) {
+      driver.describe(slot, slot % 2 == 0 ? kOut : kIn, 8000 + slot, driver.data(), 512,
+                      slot % 2 != 0);
+      driver.ring().offer(static_cast<std::uint16_t>(3 * slot));
+    }
+    driver.ring().publish(driver.event_index());
+    driver.ring().do_kick();  // and it is gone with all of them under way
+  }
+}
+
+TEST_CASE("a driver that reads for ever" * doctest::skip()) {
+  Driver driver{options()};
+  std::puts("begun");
+  std::fflush(stdout);
+  for (;;) {
+    driver.describe(0, kIn, 0, driver.data(), 512, true);
+    const std::uint8_t status = driver.carry_out();
+    if (status == VIRTIO_BLK_S_IOERR) return;  // the server has gone
+    REQUIRE(status == VIRTIO_BLK_S_OK);
+  }
+}
+
+TEST_CASE("a driver that stays" * doctest::skip()) {
+  const Driver driver{options()};
+  std::puts("begun");
+  std::fflush(stdout);
+  std::this_thread::sleep_for(std::chrono::minutes{10});
+}
+
+}  // namespace vhost_hostile_test
