@@ -272,7 +272,7 @@ TEST_CASE("a memory file that shrinks costs its own machine the disk, and nobody
     const Wire& wire = driver.wire();
     driver.ring().offer(0);
     driver.ring().publish(driver.event_index());
-    // What this process maps is gone as well: nothing of it is touched below.
+    // The mapping of this process is gone as well: nothing of it is touched below.
     REQUIRE(::ftruncate(driver.file(), 0) == 0);
     driver.ring().do_kick();
     CHECK(wire.hears_the_end());
