@@ -69,7 +69,7 @@ Offer offer_of(const DeviceGeometry& geometry, bool read_only) {
   config.min_io_size =
       static_cast<std::uint16_t>(blocks(geometry.physical_block, block, UINT16_MAX));
   config.opt_io_size = blocks(geometry.preferred_block, block, UINT32_MAX);
-  config.num_queues = 1;  // the front-end puts its own number there
+  config.num_queues = kMaxQueues;  // qemu puts its own number there
   if ((offer.features & kFeatureDiscard) != 0) {
     config.max_discard_sectors = kMostRange;
     config.max_discard_seg = 1;

@@ -1,0 +1,71 @@
+#!/bin/bash
+# rnbd-bridge as the disk of a virtual machine, whose driver and front-end do harm: they harm nobody but themselves.
+# Servers that are silent or gone, and second machines, too.
+# SPDX-License-Identifier: BSD-3-Clause
+source "${BASH_SOURCE[0]%/*}/lib.sh"
+source "${BASH_SOURCE[0]%/*}/vhost_disk.sh"
+
+hostile() {
+  serve_disk
+  driver 'a request that is too long*'
+  eventually 5 has_no_machine
+  local before
+  before=$(descriptors bridge)
+  driver '*'
+  eventually 10 has_descriptors bridge "$before" # what it was given is closed
+  stop bridge
+}
+# driver CASES [ARGUMENTS...]: a driver of virtio without a guest.
+driver() { RNBD_VHOST=$PWD/vm.sock limited "$build_dir/bin/vhost_hostile" "-tc=$1" "${@:2}"; }
+# start_driver CASE: one that does not end by itself.
+start_driver() {
+  spawn load env RNBD_VHOST="$PWD/vm.sock" "$build_dir/bin/vhost_hostile" "-tc=$1" --no-skip
+  wait_for_line load.out begun
+}
+has_no_machine() {
+  "${ctl_command[@]}" "$PWD/bridge.control" status --json >status.json
+  limited /usr/bin/python3 -c 'import json, sys; sys.exit(bool(json.load(open("status.json"))["devices"]))'
+}
+it "drivers and front-ends that do harm stop their own ring, or are disconnected; the next one is served" hostile
+
+lost_server() {
+  serve_disk --no-path-timeout 1s
+  start_driver '*reads for ever*'
+  kill_hard server
+  expect_gone load 0
+  stop bridge
+}
+it "requests fail when the server does not come back, and a machine can leave meanwhile" lost_server
+
+silent_server() {
+  serve_disk
+  start_driver '*reads for ever*'
+  freeze server
+  "$@"
+  thaw server
+}
+leaves_then_stops() {
+  kill_hard load
+  stop bridge
+}
+stops_then_leaves() {
+  stop bridge
+  kill_hard load
+}
+it "a server that says nothing keeps neither a machine nor the bridge from its end" silent_server leaves_then_stops
+it "... nor a bridge whose machine is there" silent_server stops_then_leaves
+
+second() {
+  serve_disk
+  start_driver '*stays*'
+  fails driver 'requests end*'
+  wait_for_line bridge.log 'a second virtual machine was turned away, as one is there'
+  "${ctl_command[@]}" "$PWD/bridge.control" status | tee said
+  says said "vhost:$PWD/vm.sock"
+  kill_hard load
+  eventually 10 is_served
+}
+is_served() { driver 'a request that is too long*' >served.txt 2>&1; }
+it "a second machine is turned away in words while one is there, and served after it" second
+
+finish
