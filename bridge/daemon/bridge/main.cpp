@@ -146,6 +146,10 @@ void warn(const BridgeOptions& options, const BridgeListeners& listeners) {
   }
 }
 
+bool serves_nbd(const BridgeOptions& options, const BridgeListeners& listeners) {
+  return options.other_face.empty() && !listeners.status().empty();
+}
+
 /// Null: there is none.
 tl::expected<std::unique_ptr<BridgeFace>, std::string> open_other_face(const BridgeOptions& options,
                                                                        nbd::Exports& exports,
@@ -217,7 +221,7 @@ int serve(const BridgeOptions& options, const DiskFiles* files) {
   auto other_face = open_other_face(options, exports, front);
   if (!other_face) return complain(other_face.error());
   const BridgeMetrics metrics{options.client, connections, front, options.tls_keys.certificates,
-                              listeners.status().empty() ? 0 : options.max_connections};
+                              serves_nbd(options, listeners) ? options.max_connections : 0};
   MetricsServerPtr metrics_server;
   std::optional<LateOpening> late_metrics;
   late_metrics.emplace(
