@@ -10,8 +10,8 @@
 #include <cerrno>
 #include <utility>
 
+#include "bridge/client/session.hpp"
 #include "bridge/control/unix_socket.hpp"
-#include "bridge/protocol/nbd_errors.hpp"
 #include "rdma/descriptor_reserve.hpp"
 
 namespace rnbd::vhost {

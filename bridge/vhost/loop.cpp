@@ -17,6 +17,8 @@ namespace {
 /// work waits for so many at most.
 constexpr unsigned kMaxAlone = 16;
 constexpr int kKickWait = 10;  ///< milliseconds
+/// Of requests that end at once, until posted work has its turn.
+constexpr unsigned kMostRounds = 16;
 
 bool is_ready(const pollfd& descriptor) { return descriptor.revents != 0; }
 
@@ -182,8 +184,9 @@ bool Loop::take_ended() {
 }
 
 /// Ends make room for chains that are there. Some of these end at once, which no descriptor
-/// reports, so it repeats.
+/// reports, so it repeats. The next wait does not sleep while there are more.
 void Loop::serve_queues() {
+  unsigned rounds = 0;
   do {
     for (auto& [index, queue] : queues_) {
       queue.publish();
@@ -191,7 +194,7 @@ void Loop::serve_queues() {
       queue.publish();
     }
     if (alone() != Alone::answer || !call_) flush();
-  } while (take_ended());
+  } while (take_ended() && ++rounds < kMostRounds);
   for (auto& [index, queue] : queues_) queue.publish();
 }
 

@@ -9,7 +9,7 @@
 #include <cstring>
 #include <utility>
 
-#include "bridge/protocol/nbd_errors.hpp"
+#include "bridge/client/session.hpp"
 #include "bridge/protocol/printable.hpp"
 
 namespace rnbd::vhost {
@@ -131,7 +131,7 @@ void Queue::fail(const std::string& why) {
 
 bool Queue::take() {
   bool any = false;
-  while (runs() && has_room()) {
+  for (std::size_t count = 0; count < kMaxInFlight && runs() && has_room(); ++count) {
     Request& request = take_request();
     const SplitRing::Taken taken = ring_.take(request.chain, *memory_);
     if (taken != SplitRing::Taken::chain) {

@@ -77,7 +77,8 @@ class Queue {
   /// The number of chains that were taken.
   std::uint16_t base() const { return ring_.base(); }
 
-  /// Takes and begins the chains that are there. False: there was none.
+  /// Takes and begins the chains that are there, but not for ever: requests that end at once make
+  /// room for more of them. False: there was none.
   bool take();
   /// Shows the driver what has ended, and calls it.
   void publish() {

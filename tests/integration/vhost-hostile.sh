@@ -55,6 +55,15 @@ stops_then_leaves() {
 it "a server that says nothing keeps neither a machine nor the bridge from its end" silent_server leaves_then_stops
 it "... nor a bridge whose machine is there" silent_server stops_then_leaves
 
+floods() {
+  serve_disk
+  start_driver '*floods*'
+  sleep 1
+  stop bridge
+  kill_hard load
+}
+it "a driver that sends more than is ever carried out keeps the bridge from nothing" floods
+
 second() {
   serve_disk
   start_driver '*stays*'

@@ -404,6 +404,24 @@ TEST_CASE("a driver that reads for ever" * doctest::skip()) {
   }
 }
 
+/// Ends that nobody looks at make room at once: all requests are in three descriptors.
+TEST_CASE("a driver that floods" * doctest::skip()) {
+  Options small = options();
+  small.ring = 1024;
+  Driver driver{small};
+  Ring& ring = driver.ring();
+  driver.describe(0, 77, 0, driver.data(), 512, true);
+  std::puts("begun");
+  std::fflush(stdout);
+  const auto until = std::chrono::steady_clock::now() + std::chrono::minutes{1};
+  for (unsigned round = 0; round % 4096 != 0 || std::chrono::steady_clock::now() < until; ++round) {
+    const std::uint16_t used = __atomic_load_n(&ring.parts.used->idx, __ATOMIC_ACQUIRE);
+    while (static_cast<std::uint16_t>(ring.next - used) < 1000) ring.offer(0);
+    ring.publish(driver.event_index());
+    if (round % 64 == 0) ring.do_kick();
+  }
+}
+
 TEST_CASE("a driver that stays" * doctest::skip()) {
   const Driver driver{options()};
   std::puts("begun");
