@@ -6,6 +6,7 @@
   native  client -> Unix socket -> rnbd-bridge -> TCP -> rnbd-server -> file
   base-one                        base with one thread in each nbdkit
   native-tls, plugin-tls          the same over TLS, with a shared key
+  native-rdma, plugin-rdma        the same over RDMA, at the address of --rdma
   base-tls-psk, base-tls-x509     base over TLS, with a shared key or certificates
   direct  client -> TCP -> nbdkit file -> file            (no bridge, but the network)
   local   client -> Unix socket -> nbdkit file -> file    (no bridge and no network)
@@ -83,14 +84,20 @@ class Chain:
         return port
 
     rights = ""  # of the export's users; who authenticates must say them
+    transport, scheme = "tcp", "rnbd+tcp"
+
+    @property
+    def address(self):
+        return "127.0.0.1"
 
     def spawn_rnbd_server(self, *options):
         """Returns the URI of the export."""
         line = self.spawn_until_ready(
-            lambda fd: [self.bench.server, "--listen", "tcp:127.0.0.1:0", "--ready-fd", str(fd),
+            lambda fd: [self.bench.server, "--listen", f"{self.transport}:{self.address}:0",
+                        "--ready-fd", str(fd),
                         "--export", f"bench={self.bench.file}{self.rights}", *options])
-        port = re.search(r"127\.0\.0\.1:(\d+)", line + self.logs()).group(1)
-        return f"rnbd+tcp://127.0.0.1:{port}/bench"
+        port = re.search(re.escape(self.address) + r":(\d+)", line + self.logs()).group(1)
+        return f"{self.scheme}://{self.address}:{port}/bench"
 
     def logs(self):
         return "".join(pathlib.Path(p.log.name).read_text(encoding="utf-8") for p in self.processes)
@@ -199,6 +206,22 @@ class NativeTls(WithKeys, Native):
     needs = [*Native.needs, "ctl"]
 
 
+class OverRdma:
+    transport, scheme = "rdma", "rnbd"
+
+    @property
+    def address(self):
+        return self.bench.rdma
+
+
+class PluginRdma(OverRdma, Plugin):
+    pass
+
+
+class NativeRdma(OverRdma, Native):
+    pass
+
+
 class BaseTlsPsk(WithKeys):
     needs = ["nbdkit", "ctl"]
 
@@ -222,7 +245,8 @@ class BaseTlsX509(WithKeys):
 
 IN_CLEAR = {"base": Base, "plugin": Plugin, "native": Native, "direct": Direct, "local": Local}
 CHAINS = {**IN_CLEAR, "base-one": BaseOne, "native-tls": NativeTls, "plugin-tls": PluginTls,
-          "base-tls-psk": BaseTlsPsk, "base-tls-x509": BaseTlsX509}
+          "native-rdma": NativeRdma, "plugin-rdma": PluginRdma, "base-tls-psk": BaseTlsPsk,
+          "base-tls-x509": BaseTlsX509}
 
 
 def add_variant(name):
@@ -243,7 +267,9 @@ def missing_programs(bench, arguments):
         needs += [("the part scaling", "server"), ("the part scaling", "bridge")]
     if "memory" in arguments.parts:
         needs += [("the part memory", "server"), ("the part memory", "plugin")]
-    sentences = []
+    sentences = [f"the chain {name} needs the address of an RDMA device: --rdma"
+                 for name in arguments.chains
+                 if issubclass(CHAINS[name], OverRdma) and not arguments.rdma]
     for who, need in needs:
         program = getattr(bench, need, need)
         if not shutil.which(program) and not os.path.exists(program):

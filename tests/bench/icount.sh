@@ -22,7 +22,7 @@ measure_chains() {
   done
   "$source_dir/tests/bench/run" --build "$build_dir" --chains "$(IFS=, && echo "${plain[*]}")" "${variants[@]}" \
     --workloads "$2" --parts pinned --repetitions 1 --seconds 0.15 --warm-up 0.05 --size 96 --file /tmp/disk/file \
-    --json /lab/figures.json --output /lab/tables.md
+    --rdma 10.99.0.1 --json /lab/figures.json --output /lab/tables.md
   umount /tmp/disk
 }
 
