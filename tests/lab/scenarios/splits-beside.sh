@@ -60,10 +60,14 @@ replace_md() { on client md_replace; }
 away_md() { on server killed server-b; }
 back_md() {
   on server copy_b
-  on client eventually 60 md_can_give_back
+  on client md_back
 }
-# The bridge has connected again.
-md_can_give_back() { block_is "/dev/$(disk_of b)" 3 O >&2 && md_give_back b; }
+# The bridge has connected again; md has to be told that the disk may be tried anew.
+md_back() {
+  eventually 60 block_is "/dev/$(disk_of b)" 3 O >&2
+  md /dev/md0 --remove failed >&2
+  md_give_back b
+}
 end_md() { on client md --stop /dev/md0; }
 start_md() { on client md_start; }
 force_md() { on client md_force; }
