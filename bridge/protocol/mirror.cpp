@@ -66,13 +66,21 @@ void RegionMap::add_all() {
   for (std::size_t i = 0; i < words().size(); ++i) set_word(i, ~std::uint64_t{0});
 }
 
+void RegionMap::resize(std::uint32_t regions) {
+  RegionMap resized{regions};
+  resized.add(*this);
+  *this = std::move(resized);
+}
+
 void RegionMap::add(const RegionMap& other) {
-  for (std::uint32_t i = 0; i < words().size(); ++i)
-    if (other.words()[i] != 0) put(i, words()[i] | other.words()[i]);
+  const std::size_t both = std::min(words().size(), other.words().size());
+  for (std::uint32_t i = 0; i < both; ++i)
+    if (other.words()[i] != 0) set_word(i, words()[i] | other.words()[i]);
 }
 
 void RegionMap::remove(const RegionMap& other) {
-  for (std::uint32_t i = 0; i < words().size(); ++i)
+  const std::size_t both = std::min(words().size(), other.words().size());
+  for (std::uint32_t i = 0; i < both; ++i)
     if (other.words()[i] != 0) put(i, words()[i] & ~other.words()[i]);
 }
 

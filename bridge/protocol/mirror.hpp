@@ -106,14 +106,16 @@ class RegionMap {
   bool contains(std::uint32_t region) const {
     return region < regions_ && (words()[region / 64] >> region % 64 & 1) != 0;
   }
+  /// One behind the end is left out.
   void add(std::uint32_t region) {
-    if (!contains(region)) put(region / 64, words()[region / 64] | bit_of(region));
+    if (region < regions_ && !contains(region))
+      put(region / 64, words()[region / 64] | bit_of(region));
   }
   void remove(std::uint32_t region) {
     if (contains(region)) put(region / 64, words()[region / 64] & ~bit_of(region));
   }
   void add_all();
-  /// Both have the same number of regions.
+  /// Regions of the other one that are not in this one are left out.
   void add(const RegionMap& other);
   void remove(const RegionMap& other);
   void clear();
@@ -124,6 +126,8 @@ class RegionMap {
   const std::vector<std::uint64_t>& words() const { return levels_[0]; }
   /// Sets 64 regions at once; those beyond the end are left out.
   void set_word(std::size_t index, std::uint64_t word);
+  /// New regions are not in the set.
+  void resize(std::uint32_t regions);
 
  private:
   static constexpr std::size_t kLevels = 3;
@@ -146,7 +150,8 @@ struct Range {
 bool only_zeroes(std::span<const std::byte> data);
 
 /// The maps of a member: regions that may differ among the members after a crash, and for each
-/// absent member the regions that it lacks.
+/// absent member the regions that it lacks. Its record may know of a larger disk than its client
+/// uses, with more regions.
 struct Maps {
   RegionMap active;
   std::vector<RegionMap> dirty;
@@ -163,6 +168,7 @@ struct Claimed {
   std::uint64_t disk = 0;  ///< its identity
   std::uint32_t beat = 0;  ///< see Age
   Pedigree pedigree{};
+  std::uint64_t size = 0;  ///< of the group's disk by its record, in bytes; 0: it does not say
 
   Age age() const { return {view.id, beat}; }
 };

@@ -2,6 +2,7 @@
 #include "bridge/protocol/mirror_messages.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 
 namespace rnbd::wire {
@@ -10,6 +11,15 @@ namespace {
 template <class T>
 void put(std::vector<std::byte>& message, std::size_t offset, const T& part) {
   std::memcpy(message.data() + offset, &part, sizeof(part));
+}
+
+/// A message that older peers send without its last fields, which are zeros then.
+template <class T>
+Result<T> decode_any(ConstBytes bytes, MessageType type, std::size_t oldest) {
+  if (bytes.size() < oldest) return tl::unexpected(DecodeError::too_short);
+  std::array<std::byte, sizeof(T)> whole{};
+  std::copy_n(bytes.begin(), std::min(bytes.size(), whole.size()), whole.begin());
+  return decode<T>(whole, type);
 }
 
 std::uint32_t end_of_run(const mirror::RegionMap& map, std::uint32_t first) {
@@ -62,8 +72,12 @@ MirrorShape shape_of(const MirrorClaim& claim) {
   return {claim.member, claim.members, claim.region_shift, claim.size};
 }
 
+Result<MirrorView> decode_view_message(ConstBytes bytes) {
+  return decode_any<MirrorView>(bytes, kMirrorView, kOldestMirrorView);
+}
+
 Result<MirrorClaim> decode_claim(ConstBytes bytes) {
-  const auto claim = decode<MirrorClaim>(bytes, kMirrorClaim);
+  const auto claim = decode_any<MirrorClaim>(bytes, kMirrorClaim, kOldestMirrorClaim);
   if (!claim) return tl::unexpected(claim.error());
   const bool is_vote = claim->kind == MemberKind::vote;
   if (!is_number(claim->member, claim->members, is_vote))
@@ -73,9 +87,10 @@ Result<MirrorClaim> decode_claim(ConstBytes bytes) {
     return tl::unexpected(DecodeError::bad_value);
   const bool fits =
       claim->region_shift >= kMinRegionShift && claim->region_shift <= kMaxRegionShift;
-  if (!fits || (claim->size == 0) != is_vote ||
-      claim->size >> claim->region_shift >= kMaxMirrorRegions)
+  const std::uint32_t most = claim->base != 0 ? kMaxGrownRegions : kMaxMirrorRegions;
+  if (!fits || (claim->size == 0) != is_vote || claim->size >> claim->region_shift >= most)
     return tl::unexpected(DecodeError::bad_length);
+  if (claim->base > claim->size) return tl::unexpected(DecodeError::bad_length);
   return *claim;
 }
 
@@ -146,6 +161,7 @@ MirrorClaimResponse encode_claimed(const mirror::Claimed& answer, unsigned membe
   message.disk = answer.disk;
   message.beat = answer.beat;
   message.pedigree = encode_pedigree(answer.pedigree);
+  message.size = answer.size;
   return message;
 }
 
@@ -169,6 +185,7 @@ Result<mirror::Claimed> decode_claimed(ConstBytes bytes) {
   answer.disk = message->disk;
   answer.beat = message->beat;
   answer.pedigree = decode_pedigree(message->pedigree);
+  answer.size = message->size;
   if (!is_possible(answer)) return tl::unexpected(DecodeError::bad_value);
   return answer;
 }
@@ -204,28 +221,29 @@ Result<std::uint32_t> decode_regions(ConstBytes bytes, std::uint32_t first,
   const auto head = decode<MirrorRegionsResponse>(bytes, kMirrorRegionsResponse);
   if (!head) return tl::unexpected(head.error());
   const std::uint32_t end = head->end;
-  if (head->regions != map.regions() || end > map.regions() ||
-      (end <= first && end != map.regions()))
+  const std::uint32_t all = head->regions;
+  if (all > kMaxGrownRegions || end > all || (end <= first && end != all))
     return tl::unexpected(DecodeError::bad_length);
   const auto runs = take_runs(bytes.subspan(sizeof(MirrorRegionsResponse)), head->count);
   if (!runs) return tl::unexpected(runs.error());
   if (!are_valid(*runs, first, end)) return tl::unexpected(DecodeError::bad_value);
   for (const MirrorRun& run : *runs) {
     const std::uint32_t behind = run.first + run.count;
-    for (std::uint32_t region = run.first; region < behind; ++region) map.add(region);
+    for (auto region = run.first.value(); region < std::min(behind, map.regions()); ++region)
+      map.add(region);
   }
-  return end;
+  return end == all ? map.regions() : std::min(end, map.regions());
 }
 
 Result<mirror::RegionMap> decode_map(ConstBytes& bytes, std::uint32_t regions) {
   mirror::RegionMap map{regions};
-  for (std::uint32_t first = 0; first < regions;) {
-    const auto end = decode_regions(bytes, first, map);
+  MirrorRegionsResponse page;
+  do {
+    const auto end = decode_regions(bytes, page.end, map);
     if (!end) return tl::unexpected(end.error());
-    const auto page = rtrs::wire::copy_of<MirrorRegionsResponse>(bytes);
+    page = rtrs::wire::copy_of<MirrorRegionsResponse>(bytes);
     bytes = bytes.subspan(sizeof(page) + page.count * sizeof(MirrorRun));
-    first = *end;
-  }
+  } while (page.end != page.regions);
   return map;
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Messages between a client and a member of a mirror group. Questions (CLAIM, REGIONS, GUEST) are
-// answered like BLOCK STATUS; orders (VIEW, CONFIRM, COOL, PULL) are carried out once.
+// Messages between a client and a member of a mirror group. Questions (CLAIM, REGIONS, GUEST, ROOM)
+// are answered like BLOCK STATUS; orders (VIEW, CONFIRM, COOL, PULL) are carried out once.
 #pragma once
 
 #include <array>
@@ -41,6 +41,8 @@ inline constexpr auto kMirrorPull = MessageType{0x802B};
 inline constexpr auto kMirrorGuest = MessageType{0x802D};
 inline constexpr auto kMirrorGuestResponse = MessageType{0x802E};
 inline constexpr auto kMirrorDissolve = MessageType{0x802F};
+inline constexpr auto kMirrorRoom = MessageType{0x8031};
+inline constexpr auto kMirrorRoomResponse = MessageType{0x8032};
 
 struct MirrorViewFields {
   le64 term = 0;
@@ -73,24 +75,28 @@ struct MirrorClaim {
   Uuid group{};
   Uuid claimant{};  ///< one life of a client: may ask again, the answer may have been lost
   le64 term = 0;
-  // The group's shape; every claim of a group tells the same.
+  // The group's shape; every claim of a group tells the same members.
   std::uint8_t member = 0;        ///< the number of this one
   std::uint8_t members = 0;       ///< without the vote
-  std::uint8_t region_shift = 0;  ///< a region has 1 << region_shift bytes
+  std::uint8_t region_shift = 0;  ///< a region has 1 << region_shift bytes; for a new record
   MemberKind kind{};              ///< zero in older versions
-  std::array<std::uint8_t, 4> reserved{};
-  le64 size = 0;  ///< bytes of the group's disk: of the smallest member; of a vote 0
+  le32 seq = 0;   ///< of growth: in the view of this term and number; 0: of a claim without growth
+  le64 size = 0;  ///< bytes of the group's disk: of the smallest member when it began or grew; of a
+                  ///< vote 0
+  le64 base = 0;  ///< the same before it grows; 0, or the end before: the client knows no growth
 };
-static_assert(sizeof(MirrorClaim) == 64 && offsetof(MirrorClaim, term) == 40);
+static_assert(sizeof(MirrorClaim) == 72 && offsetof(MirrorClaim, term) == 40);
 static_assert(offsetof(MirrorClaim, member) == 48 && offsetof(MirrorClaim, kind) == 51);
-static_assert(offsetof(MirrorClaim, size) == 56);
+static_assert(offsetof(MirrorClaim, seq) == 52 && offsetof(MirrorClaim, size) == 56);
+/// The bytes of a claim by a client that knows no growth.
+inline constexpr std::size_t kOldestMirrorClaim = offsetof(MirrorClaim, base);
 
 /// The claim of a vote. It shows that the client has to do with the mirror that the record is of.
 struct MirrorVoteClaim {
   MirrorClaim claim;
   std::array<le64, mirror::kVote> disks{};  ///< see mirror::Command; those beyond them are 0
 };
-static_assert(sizeof(MirrorVoteClaim) == 184 && offsetof(MirrorVoteClaim, disks) == 64);
+static_assert(sizeof(MirrorVoteClaim) == 192 && offsetof(MirrorVoteClaim, disks) == 72);
 
 enum MirrorFlag : std::uint8_t {
   kMirrorLostPower = 1,  ///< since its view; or it has never been in one
@@ -99,8 +105,10 @@ enum MirrorFlag : std::uint8_t {
   kMirrorPulls = 8,      ///< it carries PULLs out
 };
 
-/// Of a group's disk. Its regions are this many at most, so that a map fits into a VIEW mostly.
+/// Of a new group's disk. Its regions are this many at most, so that a map fits into a VIEW mostly.
 inline constexpr std::uint32_t kMaxMirrorRegions = 1U << 20;
+/// The same for one that has grown since.
+inline constexpr std::uint32_t kMaxGrownRegions = 4 * kMaxMirrorRegions;
 inline constexpr unsigned kMinRegionShift = 16;
 inline constexpr unsigned kMaxRegionShift = 40;
 
@@ -111,9 +119,9 @@ struct MirrorShape {
   unsigned region_shift = 0;
   std::uint64_t size = 0;  ///< bytes
   bool is_vote() const { return size == 0; }
+  std::uint64_t region_bytes() const { return std::uint64_t{1} << region_shift; }
   std::uint32_t regions() const {
-    return static_cast<std::uint32_t>((size + (std::uint64_t{1} << region_shift) - 1) >>
-                                      region_shift);
+    return static_cast<std::uint32_t>((size + region_bytes() - 1) >> region_shift);
   }
   friend bool operator==(const MirrorShape&, const MirrorShape&) = default;
 };
@@ -135,9 +143,12 @@ struct MirrorClaimResponse {
   le32 beat = 0;    ///< in its view
   le64 disk = 0;    ///< its identity
   MirrorPedigree pedigree{};
+  le64 size = 0;  ///< bytes of the group's disk, by its record; 0 of servers that know no growth
 };
-static_assert(sizeof(MirrorClaimResponse) == 464 && offsetof(MirrorClaimResponse, view) == 32);
+static_assert(sizeof(MirrorClaimResponse) == 472 && offsetof(MirrorClaimResponse, view) == 32);
 static_assert(offsetof(MirrorClaimResponse, disk) == 72);
+/// Clients that know no growth ask for these bytes.
+inline constexpr std::size_t kOldestMirrorClaimResponse = offsetof(MirrorClaimResponse, size);
 
 /// Its data are the pedigree, then for each absent member k, in order, a REGIONS response: the
 /// regions that k lacks.
@@ -146,8 +157,10 @@ struct MirrorView {
   le32 device_id = 0;
   MirrorViewFields view;
   MirrorViewFields confirmed;
+  le64 size = 0;  ///< bytes of the group's disk; 0, or the end before: the client knows no growth
 };
-static_assert(sizeof(MirrorView) == 40 && offsetof(MirrorView, confirmed) == 24);
+static_assert(sizeof(MirrorView) == 48 && offsetof(MirrorView, confirmed) == 24);
+inline constexpr std::size_t kOldestMirrorView = offsetof(MirrorView, size);
 
 struct MirrorConfirm {
   Header header;
@@ -230,14 +243,32 @@ struct MirrorDissolve {
 };
 static_assert(sizeof(MirrorDissolve) == 24 && offsetof(MirrorDissolve, term) == 8);
 
+/// The disk of a member may have become larger than that of its group. Only the served session is
+/// answered.
+struct MirrorRoom {
+  Header header;
+  le32 device_id = 0;
+};
+static_assert(sizeof(MirrorRoom) == 8);
+
+struct MirrorRoomResponse {
+  Header header;
+  le32 reserved = 0;
+  le64 size = 0;  ///< bytes of the group's disk, by its record
+  le64 room = 0;  ///< bytes of the member's own
+};
+static_assert(sizeof(MirrorRoomResponse) == 24 && offsetof(MirrorRoomResponse, room) == 16);
+
 inline constexpr std::size_t kMaxMirrorUri = 4096;
 
 /// Errors: too_short, bad_type, bad_count (member, members), bad_value (term, group, claimant,
-/// kind), bad_length (size, regions).
+/// kind), bad_length (size, base, regions).
 Result<MirrorClaim> decode_claim(ConstBytes bytes);
 /// The disks that the claim of a vote names. Errors: too_short.
 Result<std::vector<std::uint64_t>> decode_claimed_disks(ConstBytes bytes);
 MirrorShape shape_of(const MirrorClaim& claim);
+/// Errors: too_short, bad_type.
+Result<MirrorView> decode_view_message(ConstBytes bytes);
 
 MirrorViewFields encode_view(const mirror::View& view);
 
@@ -267,10 +298,11 @@ std::vector<std::byte> encode_regions(const mirror::RegionMap& map, std::uint32_
                                       std::size_t capacity);
 
 /// Adds them to `map` and returns the end. Bytes after the last run are ignored. Nothing is added
-/// in case of an error.
+/// in case of an error. The sender's disk may have more regions than the map, which are left out,
+/// or fewer, so that nothing is told of the rest.
 ///
-/// Errors: too_short, bad_type, bad_count, bad_length (another number of regions, no progress),
-/// bad_value (runs that are empty, out of order or outside).
+/// Errors: too_short, bad_type, bad_count, bad_length (more regions than a disk can have, no
+/// progress), bad_value (runs that are empty, out of order or outside).
 Result<std::uint32_t> decode_regions(ConstBytes bytes, std::uint32_t first, mirror::RegionMap& map);
 
 /// All pages of a map, one behind the other, from the beginning of `bytes` on, which is moved

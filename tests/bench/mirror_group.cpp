@@ -63,6 +63,8 @@ struct Members final : mirror::GroupHost {
     return members;
   }
   void differs(const mirror::Difference& /*found*/) override {}
+  void grown() override {}
+  void not_grown(unsigned /*member*/, int /*error*/) override {}
   void dissolved(int /*error*/) override {}
   bool may_copy(unsigned /*under_way*/) override { return true; }
   bool has_requests() override { return true; }
@@ -107,11 +109,9 @@ class Bench {
  private:
   static mirror::GroupOptions options_of(std::uint64_t bytes) {
     const unsigned shift = wire::region_shift_of(bytes);
-    const wire::MirrorShape shape{0, kMembers, shift, bytes};
     return {.members = kMembers,
-            .regions = shape.regions(),
             .region_sectors = (std::uint64_t{1} << shift) / wire::kSectorSize,
-            .sectors = bytes / wire::kSectorSize};
+            .size = bytes};
   }
 
   void answer() {
@@ -121,8 +121,11 @@ class Bench {
     if (command.order == mirror::Order::claim) {
       const mirror::View view{{1, 1}, mirror::with(mirror::bit(0), 1)};
       answer.claimed = {.promised = 1, .view = view, .confirmed = view};
-      answer.claimed.maps.active = mirror::RegionMap{options_.regions};
-      answer.claimed.maps.dirty.assign(kMembers, mirror::RegionMap{options_.regions});
+      const std::uint64_t region_bytes = options_.region_sectors * wire::kSectorSize;
+      const mirror::RegionMap none{
+          static_cast<std::uint32_t>((options_.size + region_bytes - 1) / region_bytes)};
+      answer.claimed.maps.active = none;
+      answer.claimed.maps.dirty.assign(kMembers, none);
     }
     group_.answer(answer);
   }

@@ -55,7 +55,7 @@ void check_claim(ConstBytes bytes) {
       shape.is_vote() ? shape.member == mirror::kVote : shape.member < shape.members;
   fuzz::require(is_number && shape.members <= mirror::kMaxMembers, "a member");
   fuzz::require((shape.regions() > 0) != shape.is_vote(), "a vote has no regions");
-  fuzz::require(shape.regions() <= kMaxMirrorRegions, "regions");
+  fuzz::require(shape.regions() <= kMaxGrownRegions, "regions");
   const auto disks = decode_claimed_disks(bytes);
   if (disks) return fuzz::require(disks->size() <= mirror::kVote, "one disk for each number");
   fuzz::require(fuzz::failed_with(disks, {DecodeError::too_short}), "only documented errors");

@@ -404,6 +404,109 @@ client_dies() {
 }
 it "a client that is killed leaves nothing half written for the next one" client_dies
 
+# grown_half KILLED...: the client, or also a server, dies at any moment of it.
+grown_half() {
+  local i mib=16 before name
+  start_members a b
+  for ((i = 1; i <= 3 * kills; i++)); do
+    face_of_mirror "control=$PWD/control"
+    nbdsh <<<'h.pread(1, 0)'
+    before=$mib
+    mib=$((mib + 1 + RANDOM % 3))
+    # Before a has room, so that nothing is made equal there yet.
+    head -c 64K /dev/urandom | dd of=b.img bs=1M seek="$before" conv=notrunc status=none
+    enlarge "${mib}M" a b
+    sleep "$((RANDOM % 3)).$((RANDOM % 10))"
+    for name; do kill_hard "$name"; done
+    for name; do [[ $name == nbdkit ]] || start_member "$name"; done
+    [[ " $* " != *" nbdkit "* ]] || face_of_mirror "control=$PWD/control"
+    nbdsh <<PYTHON
+assert h.get_size() >> 20 in ($before, $mib), h.get_size()
+print("the next client sees", h.get_size() >> 20, "of", $mib, "MiB")
+PYTHON
+    eventually 60 has_size $((mib << 20))
+    tail_works $((mib << 20))
+    eventually 120 all_in_step
+    copies_are_same a b
+  done
+}
+it "the client dies while its mirror grows" grown_half nbdkit
+it_plugin "a server dies while its mirror grows" grown_half b
+it_plugin "the client and a server die while a mirror grows" grown_half nbdkit b
+
+# The state directories have no room for a larger record.
+grows_without_room() {
+  local size=$((16 << 20)) larger=$((32 << 20)) name
+  ((EUID == 0)) || skip "only root can mount a small file system"
+  for name in a b; do
+    mkdir "state-$name"
+    mount -t tmpfs -o size=4M tmpfs "state-$name" 2>/dev/null || skip "cannot mount tmpfs here"
+    at_end umount -l "$PWD/state-$name"
+  done
+  start_members a b
+  face_of_mirror "control=$PWD/control"
+  start_writers
+  eventually 120 all_in_step
+  fill state-a
+  fill state-b
+  enlarge 32M a b
+  eventually 20 growth_waits "cannot record a larger one"
+  has_size "$size" || fail "it has grown: $(mirror_says .)"
+  wait_for_line nbdkit.log "it keeps its size of $size bytes: 127.0.0.1:[0-9]* cannot record a larger one"
+  wait_for_line b.log "make room in the state directory, and it grows by itself"
+  go_on
+  [[ $(mirror_says .losses) == 0 ]] || fail "a server was lost: $(mirror_says .)"
+  rm state-[ab]/other
+  eventually 60 has_size "$larger"
+  [[ -z $(mirror_says .growth) ]] || fail "$(mirror_says .)"
+  go_on
+  end_writers
+  tail_works "$larger"
+  eventually 120 all_in_step
+  [[ $(mirror_says .losses) == 0 ]] || fail "a server was lost: $(mirror_says .)"
+  compare a b
+}
+fill() { dd if=/dev/zero of="$1/other" bs=1K status=none 2>full || says full "No space left"; }
+it "a mirror keeps its size while state directories are full, and grows when they have room" grows_without_room
+
+# A write hangs at b when the mirror is about to grow. Others do not wait for it.
+grows_while_b_hangs() {
+  member_fault[b]="delay:hold-file=$PWD/hold,hold=15s:"
+  start_members a b
+  face_of_mirror "control=$PWD/control"
+  nbdsh <<<'h.pwrite(b"x" * 65536, 0, nbd.CMD_FLAG_FUA)'
+  eventually 120 all_in_step
+  touch hold
+  nbdsh <<PYTHON
+import time, os
+held = h.aio_pwrite(nbd.Buffer.from_bytearray(bytearray(b"held" * 1024)), 1 << 20)
+while pathlib.Path("hold").exists():
+    h.poll(10)
+for name in "ab":
+    os.truncate(name + ".img", 20 << 20)
+longest = requests = 0
+end = time.monotonic() + 8
+while time.monotonic() < end:
+    begin = time.monotonic()
+    h.pwrite(b"far!" * 1024, 8 << 20)
+    h.pread(4096, 4 << 20)
+    longest = max(longest, time.monotonic() - begin)
+    requests += 1
+print("longest", longest, "s of", requests)
+assert h.aio_in_flight() == 1, "nothing hangs any more"
+assert longest < 1.5 * $slow, longest
+while h.aio_in_flight() > 0:
+    h.poll(-1)
+PYTHON
+  wait_for_line nbdkit.log "requests were under way for a second"
+  eventually 60 has_size $((20 << 20))
+  tail_works $((20 << 20))
+  [[ $(mirror_says .losses) == 0 ]] || fail "a server was lost: $(mirror_says .)"
+  eventually 120 all_in_step
+  copies_are_same a b
+}
+it "no request waits for one that hangs when a mirror is about to grow" grows_while_b_hangs
+
 # Each discard and each return makes a view, and ends a session that all threads of the client use.
 often_discarded() {
   local i writers=4

@@ -282,13 +282,29 @@ dissolve_cut_off() {
 }
 it "a client that gets SIGTERM while it dissolves its mirror leaves a mirror or a disk" dissolve_cut_off
 
-# As the storage of any disk may. The mirror keeps its size, over restarts of servers and of the client.
+# A server that is older, or a copy that is smaller, has the others wait. What lies in the new room of
+# the copies differs.
 copies_grow() {
+  local mib=1048576
   start_members a b
   face_of_mirror "control=$PWD/control"
-  nbdsh <<<'h.pwrite(b"x" * 65536, (16 << 20) - 65536, nbd.CMD_FLAG_FUA)'
+  start_writers
   eventually 120 all_in_step
-  truncate -s 32M a.img b.img
+  enlarge 32M a
+  head -c 1M /dev/urandom | dd of=a.img bs=1M seek=20 conv=notrunc status=none
+  eventually 20 growth_waits "disk of 127.0.0.1:${member_port[b]} is enlarged, too, beyond $((16 * mib)) bytes"
+  nbdsh <<<'assert h.get_size() == 16 << 20'
+  enlarge 24M b
+  eventually 20 has_size $((24 * mib))
+  tail_works $((24 * mib))
+  enlarge 32M b
+  eventually 20 has_size $((32 * mib))
+  tail_works $((32 * mib))
+  [[ -z $(mirror_says .growth) ]] || fail "$(mirror_says .)"
+  go_on
+  end_writers
+  eventually 120 all_in_step
+  [[ $(mirror_says .losses) == 0 ]] || fail "a server was lost: $(mirror_says .)"
   kill_hard b
   start_member b
   eventually 120 all_in_step
@@ -296,13 +312,92 @@ copies_grow() {
   kill_hard a
   start_member a
   face_of_mirror "control=$PWD/control"
-  nbdsh <<<'assert h.get_size() == 16 << 20; assert h.pread(65536, (16 << 20) - 65536) == b"x" * 65536'
+  tail_works $((32 * mib))
   eventually 120 all_in_step
+  compare a b
+  face_of_mirror "control=$PWD/control"
+  nbdsh <<<'h.pread(1, 0)'
   mirror_order dissolve "127.0.0.1:${member_port[a]}"
   nbdkit_name=plain attach_to "$(plain_uri a)"
   nbdsh <<<'assert h.get_size() == 32 << 20'
 }
-it "copies that are enlarged stay a mirror, of the size that it had" copies_grow
+it "a mirror grows when all copies are enlarged, while it is used" copies_grow
+
+# Nobody waits for one that was discarded. What comes in its place has the room, or is told to have it.
+grows_without_one() {
+  start_members a b
+  face_of_mirror "control=$PWD/control"
+  nbdsh <<<'h.pwrite(b"x" * 65536, (16 << 20) - 65536, nbd.CMD_FLAG_FUA)'
+  eventually 120 all_in_step
+  kill_hard b
+  eventually 20 mirror_misses_one
+  enlarge 20M a b
+  eventually 20 growth_waits "when 127.0.0.1:${member_port[b]} is in step, or discarded"
+  has_size $((16 << 20)) || fail "it has grown alone: $(mirror_says .)"
+  start_member b
+  eventually 60 has_size $((20 << 20))
+  tail_works $((20 << 20))
+  eventually 120 all_in_step
+  kill_hard b
+  mirror_order discard "127.0.0.1:${member_port[b]}"
+  enlarge 24M a
+  eventually 20 has_size $((24 << 20))
+  tail_works $((24 << 20))
+  rm -r state-b b.img
+  disk_size=20M start_member b
+  mirror_order add "127.0.0.1:$port"
+  eventually 20 second_says 'smaller than the mirror, which has 25165824 bytes'
+  enlarge 24M b
+  eventually 120 all_in_step
+  copies_are_same a b
+}
+second_says() { mirror_says '.members[1].trouble' | grep -q "$1"; }
+it "a mirror grows when a copy that was away is back, or without one that was discarded" grows_without_one
+
+# The server of a has seen its disk larger for a moment.
+smaller_again() {
+  start_members a b
+  face_of_mirror "control=$PWD/control"
+  nbdsh <<<'h.pwrite(b"x" * 65536, (16 << 20) - 65536, nbd.CMD_FLAG_FUA)'
+  eventually 120 all_in_step
+  enlarge 32M a
+  eventually 20 growth_waits "disk of 127.0.0.1:${member_port[b]} is enlarged"
+  enlarge 16M a
+  enlarge 32M b
+  eventually 20 growth_waits "disk of 127.0.0.1:${member_port[a]} is enlarged"
+  has_size $((16 << 20)) || fail "it has grown beyond a disk: $(mirror_says .)"
+  enlarge 24M a
+  eventually 20 has_size $((24 << 20))
+  tail_works $((24 << 20))
+  [[ $(mirror_says .losses) == 0 ]] || fail "a server was lost: $(mirror_says .)"
+  eventually 120 all_in_step
+  kill_hard a
+  kill_hard b
+  copies_are_same_up_to 24M
+}
+copies_are_same_up_to() { cmp -n "$(numfmt --from=iec "$1")" a.img b.img || fail "the copies differ"; }
+it "a copy that was enlarged and made smaller again has the mirror keep its size" smaller_again
+
+# A new mirror of the size that it has then would have larger regions.
+grows_beyond_its_regions() {
+  local mib=1048576
+  local first=$(((1 << 40) - mib)) last=$(((1 << 40) + 4 * mib))
+  truncate -s "$last" sparse 2>/dev/null || skip "no file of 1 TiB here"
+  disk_size="$first" start_members a b
+  face_of_mirror "control=$PWD/control"
+  nbdsh <<<'h.pwrite(b"x" * 65536, 0, nbd.CMD_FLAG_FUA)'
+  eventually 120 all_in_step
+  enlarge "$last" a b
+  eventually 20 has_size "$last"
+  kill_hard a
+  kill_hard b
+  eventually 20 detached
+  start_member a
+  start_member b
+  eventually 60 attached
+  tail_works "$last"
+}
+it "a mirror that has grown beyond the regions of a new one attaches again" grows_beyond_its_regions
 
 # Its connect-timeout is longer than all of this case.
 dead_one_replaced() {

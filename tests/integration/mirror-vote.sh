@@ -185,6 +185,32 @@ loses_one() {
 it "a disk is lost, and the others go on" loses_one b "in step,away,in step"
 it "the vote is lost, and the others go on" loses_one w "in step,in step,away"
 
+# The vote has no part in a growth, and a later client counts it beside the larger disk.
+grows() {
+  begin_whole
+  truncate -s 24M a.img b.img
+  eventually 20 has_size $((24 << 20))
+  eventually 60 is_whole
+  kill_hard w
+  eventually 20 states_are "in step,in step,away"
+  truncate -s 32M a.img b.img
+  head -c 64K /dev/urandom | dd of=b.img bs=1M seek=30 conv=notrunc status=none
+  eventually 20 has_size $((32 << 20))
+  [[ -z $(says .growth) ]] || fail "it waits for more: $(says .growth)"
+  start w
+  eventually 60 is_whole
+  kill_at_once b "$client"
+  start_client
+  within 30 got 1
+  limited nbdsh -u "$uri" -c 'assert h.get_size() == 32 << 20; h.pwrite(b"x" * 65536, 31 << 20, nbd.CMD_FLAG_FUA)'
+  start b
+  eventually 60 is_whole
+  end_client
+  cmp a.img b.img || fail "the copies differ"
+}
+has_size() { [[ $(says .size) == "$1" ]]; }
+it "a mirror with a vote grows, also while that is away, and its next client goes on with one disk" grows
+
 disk_and_client() {
   begin_whole
   local number lost kept

@@ -88,9 +88,31 @@ all_in_step_of() {
   (($("${ctl_command[@]}" --json "$PWD/$1" mirror status |
     jq '[.members[] | select(.state == "in step")] | length') == ${2:-2}))
 }
+mirror_misses_one() { [[ $(mirror_says '[.members[].state] | sort | join(",")') == 'away,in step' ]]; }
 attached() { [[ $(mirror_says .attached) == true ]]; }
 detached() { [[ $(mirror_says .attached) == false ]]; }
 told_in_step() { [[ $(mirror_says '.members[1].state') == "in step" ]]; }
 # For each of these the number of a member: from 0 on.
 is_away() { [[ $(mirror_says ".members[$1].state") == away ]]; }
 waits() { [[ $(mirror_says ".members[$1].state") == waiting ]]; }
+
+# enlarge SIZE NAME...: the storage of copies, as of any disk.
+enlarge() {
+  local name
+  for name in "${@:2}"; do truncate -s "$1" "$name.img"; done
+}
+has_size() { [[ $(mirror_says .size) == "$1" ]]; }
+growth_waits() { [[ $(mirror_says .growth) == *"$1"* ]]; }
+# tail_works SIZE: a new client sees so many bytes, and the last of them are as good as others.
+tail_works() {
+  nbdsh <<PYTHON
+assert h.get_size() == $1, h.get_size()
+end = h.get_size()
+first = h.pread(65536, end - 65536)
+for i in range(8):
+    assert h.pread(65536, end - 65536) == first
+h.pwrite(b"tail" * 16384, end - 65536, nbd.CMD_FLAG_FUA)
+for i in range(8):
+    assert h.pread(65536, end - 65536) == b"tail" * 16384
+PYTHON
+}

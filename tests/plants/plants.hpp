@@ -218,7 +218,17 @@ namespace plants {
   X(vote_for_lost, "a vote stands for a disk that has what was not flushed")                      \
   X(vote_not_told, "the vote does not know how far the disks of its view have come")              \
   X(vote_of_others, "a vote is claimed by a client that knows no disk of its mirror")             \
-  X(blank_vote_promises, "a vote that has recorded nothing holds to the claims of strangers")
+  X(blank_vote_promises, "a vote that has recorded nothing holds to the claims of strangers")     \
+  X(grow_early, "users see a larger disk before all members in step have recorded it")            \
+  X(grow_beside_resync, "a disk grows while a member comes back that knows the old size only")    \
+  X(grow_beside_changes, "a disk grows while changes and copies are under way")                   \
+  X(growth_kept, "a view does not take back a growth that was given up")                          \
+  X(tail_not_active, "the new room of a disk is not in the activity logs")                        \
+  X(tail_not_unequal, "the new room of a disk is read before it is made equal")                   \
+  X(vote_ends_growth, "a vote that is lost beside a growth leaves that in the records")           \
+  X(size_of_any, "a member that was away when the disk grew makes it smaller")                    \
+  X(refused_growth_counts, "a member that cannot record a larger disk counts as one that has")    \
+  X(asked_is_put_off, "a growth is put off, and left in records, when members were asked already")
 
 // Of bricks: rnbd-sim-brick-planted.
 #define BRICK_PLANTS(X)                                                                       \

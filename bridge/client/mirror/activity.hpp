@@ -9,17 +9,30 @@
 
 namespace rnbd::mirror {
 
+/// Of a disk; the last one may be a part of one.
+constexpr std::uint64_t sectors_of(std::uint64_t bytes) { return (bytes + 511) / 512; }
+
 /// Finds the regions of a range, and the range of a region. All have the same size; only the last
-/// one may be shorter.
+/// one may be shorter. There are more of them once the disk has grown.
 ///
-/// Threads: any; it never changes.
+/// Threads: one; pure.
 class Regions {
  public:
-  Regions(std::uint32_t count, std::uint64_t region_sectors, std::uint64_t sectors)
-      : count_{count}, region_sectors_{region_sectors}, sectors_{sectors} {}
+  Regions(std::uint64_t region_sectors, std::uint64_t sectors) : region_sectors_{region_sectors} {
+    resize(sectors);
+  }
 
+  void resize(std::uint64_t sectors) {
+    sectors_ = sectors;
+    count_ = count_of(sectors);
+  }
   std::uint32_t count() const { return count_; }
+  /// Of a disk of so many sectors.
+  std::uint32_t count_of(std::uint64_t sectors) const {
+    return static_cast<std::uint32_t>((sectors + region_sectors_ - 1) / region_sectors_);
+  }
   std::uint64_t region_sectors() const { return region_sectors_; }
+  std::uint64_t sectors() const { return sectors_; }
   std::uint32_t first(const Range& range) const {
     return static_cast<std::uint32_t>(range.begin / region_sectors_);
   }
@@ -42,9 +55,9 @@ class Regions {
   }
 
  private:
-  std::uint32_t count_;
   std::uint64_t region_sectors_;
-  std::uint64_t sectors_;
+  std::uint64_t sectors_ = 0;
+  std::uint32_t count_ = 0;
 };
 
 /// Says which regions may be in the activity logs, and takes regions at rest out of them. First all
@@ -55,12 +68,17 @@ class Regions {
 /// Threads:   one; pure.
 class Activity {
  public:
+  /// `regions` must outlive it.
   explicit Activity(const Regions& regions)
       : regions_{regions},
         hot_{regions.count()},
         touched_{regions.count()},
         leaving_{regions.count()} {}
 
+  /// There is another number of regions.
+  void resize() {
+    for (RegionMap* map : {&hot_, &touched_, &leaving_}) map->resize(regions_.count());
+  }
   /// A member reports the regions in its log.
   void add(const RegionMap& active) { hot_.add(active); }
   /// A change is sent.
@@ -95,7 +113,7 @@ class Activity {
  private:
   enum class Step : std::uint8_t { idle, flushing, clearing };
 
-  const Regions regions_;
+  const Regions& regions_;
   RegionMap hot_;      ///< may be in activity logs
   RegionMap touched_;  ///< changed since the flush was asked for
   RegionMap leaving_;

@@ -118,6 +118,11 @@ void CallTable::submit(Call& call, Group& group) {
   }
   if (transfer.operation == IoOperation::write_zeroes || call.asks) cut(call);
   const std::uint64_t end = transfer.offset + transfer.length;
+  // An operator has forced a disk that knows nothing of growth.
+  if (zeroing_.size != 0 && end > zeroing_.size) {
+    call.rest_end = 0;
+    return this->end(call.number, EIO);
+  }
   group.submit(
       kind_of(call), call.number,
       {transfer.offset / wire::kSectorSize, (end + wire::kSectorSize - 1) / wire::kSectorSize});

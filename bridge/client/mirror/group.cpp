@@ -11,15 +11,16 @@ namespace rnbd::mirror {
 Group::Group(const GroupOptions& options, GroupHost& host)
     : options_{options},
       host_{host},
-      regions_{options.regions, options.region_sectors, options.sectors},
-      members_{options, host},
-      unequal_{options.regions},
+      regions_{options.region_sectors, sectors_of(options.size)},
+      members_{options, regions_, host},
+      unequal_{regions_.count()},
       activity_{regions_},
       missed_{regions_, options.members} {}
 
 void Group::link_up(unsigned member, bool overwrite) {
   if (is_over()) return;
-  dissolving_.active() ? host_.drop(member) : members_.link_up(member, overwrite);
+  const bool waits = dissolving_.active() || members_.grows();
+  waits ? host_.drop(member) : members_.link_up(member, overwrite);
 }
 
 void Group::link_down(unsigned member) {
@@ -34,6 +35,10 @@ void Group::lose(unsigned member, bool drop) {
   members_.forget(member);
   operations_.forget(member);
   echoing_ = without(echoing_, member);
+  asking_ = without(asking_, member);
+  // A view takes it back, as it is without this member. It is tried again once that is back.
+  const bool has_grown = members_.grows() && has(in_step(), member);
+  if (has_grown) members_.end_growth();
   const bool has_cooled = has(in_step(), member) && activity_.lost(member);
   if (drop) host_.drop(member);
   if (members_.phase() == Phase::attaching) {
@@ -45,7 +50,7 @@ void Group::lose(unsigned member, bool drop) {
   if (has(base, member)) propose(without(base, member), {});
   if (is_over()) return;
   settle_all();
-  if (was_joining || has_cooled) start_queued();
+  if (was_joining || has_cooled || has_grown) start_queued();
   work();
 }
 
@@ -62,6 +67,8 @@ void Group::answer(const Answer& answer) {
   const auto sent = members_.sent().answered(answer.tag);
   if (!sent) return;
   if (sent->order == Order::claim) return claimed(sent->member, answer);
+  if (sent->order == Order::room) return told_room(sent->member, answer);
+  if (sent->order == Order::grow) return grown(*sent, answer);
   if (sent->order == Order::inspect) return inspected(sent->member, answer.error);
   if (sent->order == Order::pull) return pulled(sent->operation, sent->member, answer.error);
   if (sent->order == Order::extents && sent->operation >= kOwn)
@@ -127,7 +134,7 @@ void Group::answer(const Answer& answer) {
   }
   settle(sent->operation);
   // Copies wait for copies, and members that come back wait for the operations of users, too.
-  if (sent->operation >= kOwn || members_.syncing() != 0) work();
+  if (sent->operation >= kOwn || members_.syncing() != 0 || members_.grows()) work();
 }
 
 void Group::claimed(unsigned number, const Answer& answer) {
@@ -140,6 +147,9 @@ void Group::claimed(unsigned number, const Answer& answer) {
     members_.outranked(number, answer.claimed.promised);
     return attaching ? restart() : work();
   }
+  // It was claimed before the group knew its size.
+  const std::uint64_t size = answer.claimed.size;
+  if (live() && size != 0 && size < disk_size()) return lose(number, true);
   members_.claimed(number, answer.claimed);
   if (!members_.inspect(number)) take_in(number);
 }
@@ -173,7 +183,7 @@ void Group::take_in(unsigned number) {
 void Group::begin_resync(unsigned number) {
   Membership::Member& member = members_[number];
   member.stage = Stage::draining;  // from now on it is told of all changes
-  member.todo = RegionMap{options_.regions};
+  member.todo = RegionMap{regions_.count()};
   if (members_.lacks_all(number)) {
     member.todo.add_all();
     missed_.forget(number);
@@ -183,7 +193,8 @@ void Group::begin_resync(unsigned number) {
     if (has(in_step(), k)) member.todo.add(member.claimed.maps.dirty[k]);
   missed_.add_whole(number, member.todo);
   member.pulls = member.claimed.pulls;
-  member.logged = member.claimed.maps.active;
+  member.logged = RegionMap{regions_.count()};
+  member.logged.add(member.claimed.maps.active);
   for (const auto& [id, operation] : operations_)
     if (operation.step == Step::writing) member.older.push_back(id);
   work();
@@ -211,6 +222,7 @@ void Group::try_attach(bool hurry) {
   if (members_.proposes() || mending_.active()) return;
   const auto found = members_.attachment(hurry);
   if (!found) return;
+  resize(found->size);
   unequal_ = found->unequal;
   activity_.add(found->active);
   if (found->good == 0) return;
@@ -222,7 +234,8 @@ void Group::try_attach(bool hurry) {
   if (mended == 0) return;
   mending_.member = static_cast<unsigned>(std::countr_zero(mended));
   mending_.source = static_cast<unsigned>(std::countr_zero(found->good));
-  mending_.left = members_[mending_.member].claimed.maps.active;
+  mending_.left = RegionMap{regions_.count()};
+  mending_.left.add(members_[mending_.member].claimed.maps.active);
   mending_.left.add(members_[mending_.source].claimed.maps.active);
   work();
 }
@@ -233,9 +246,10 @@ bool Group::force(unsigned member) {
     return false;
   if (members_[member].claimed.view.id == ViewId{} || member == members_.vote()) return false;
   members_.begin_history();
+  if (members_[member].claimed.size != 0) resize(members_[member].claimed.size);
   unequal_.clear();
   activity_.add(members_[member].claimed.maps.active);
-  std::vector<RegionMap> inherit(options_.members, RegionMap{options_.regions});
+  std::vector<RegionMap> inherit(options_.members, RegionMap{regions_.count()});
   for (unsigned k = 0; k < options_.members; ++k)
     if (k != member) inherit[k].add_all();
   propose(bit(member), inherit);

@@ -126,6 +126,8 @@ class Group {
   using Progress = Membership::Progress;
 
   Group(const GroupOptions& options, GroupHost& host);
+  Group(const Group&) = delete;
+  Group& operator=(const Group&) = delete;
 
   // Events.
   /// `overwrite`: a copy may replace the content of its disk even if that holds data of others.
@@ -161,6 +163,19 @@ class Group {
   /// they wait for that one for ever. Submit nothing before dissolved(). False: it is not in step,
   /// or that is under way already.
   bool dissolve(unsigned member);
+
+  /// Call it from time to time: asks the members in step how large their disks are. The group's
+  /// disk grows when all of them have more room, and all others are away and `spared`, as nobody
+  /// waits for them.
+  void look_at_rooms(MemberSet spared);
+  /// True while requests wait for those that are under way, so that the disk can grow.
+  bool prepares_growth() const;
+  /// That takes too long: the disk keeps its size, and requests go on.
+  void put_off_growth();
+  /// Bytes of the disk, once the group is live.
+  std::uint64_t disk_size() const { return members_.disk_size(); }
+  /// Bytes of a member's own disk; 0: not known.
+  std::uint64_t room(unsigned member) const { return members_[member].room; }
 
   static constexpr std::uint64_t kOwn = Operations::kOwn;
 
@@ -254,6 +269,16 @@ class Group {
   void verify_next();
   void compared(std::uint64_t id);
 
+  // Growth.
+  void resize(std::uint64_t size);
+  void told_room(unsigned member, const Answer& answer);
+  void begin_growth();
+  std::uint64_t size_for(std::uint64_t room) const;
+  void grow_next();
+  void grown(const SentCommand& sent, const Answer& answer);
+  void give_up_growth(unsigned member, int error);
+  void end_growth();
+
   // Zeroes are copied unread.
   void ask(std::uint64_t id);
   void told(std::uint64_t id, unsigned source, const Answer& answer);
@@ -287,7 +312,7 @@ class Group {
 
   const GroupOptions options_;
   GroupHost& host_;
-  const Regions regions_;
+  Regions regions_;
   Membership members_;
   Operations operations_;
   std::deque<std::uint64_t> queue_;
@@ -301,6 +326,8 @@ class Group {
   bool hurried_ = false;  ///< the time to wait for silent members is over
   std::uint64_t last_pass_ = 0;
   MemberSet echoing_ = 0;  ///< members that were asked whether they still serve this client
+  MemberSet asking_ = 0;   ///< members that were asked for the size of their disk
+  MemberSet spared_ = 0;   ///< see look_at_rooms()
   unsigned next_read_ = 0;
   unsigned preferred_ = kMaxMembers;
 };

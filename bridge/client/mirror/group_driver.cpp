@@ -278,6 +278,8 @@ void GroupDriver::go_live() {
     return member.is_vote || !member.session.is_open() || member.lost_power;
   });
   lossy_ = was_live_ && (std::exchange(forced_, false) || lost);
+  follow_size();
+  region_shift_ = shape_.region_shift;  // also of a disk that is too large for it by now
   learn_zeroing();
   tell_abilities();
   calls_.submit_all(*group_);
@@ -288,7 +290,6 @@ void GroupDriver::tick() {
   const auto now = Clock::now();
   next_tick_ = now + kTick;
   check_links(now);
-  check_size(now);
   learn_zeroing();
   calls_.let_go(now);
   if (group_ != nullptr && !superseded_) {
@@ -299,6 +300,8 @@ void GroupDriver::tick() {
       next_cool_ = now + kCoolPeriod;
       group_->cool();
     }
+    if (group_->live()) check_growth(now);
+    if (group_->live()) look_at_rooms(now);
     choose_nearest();
   }
   const auto limit = config_.no_path_timeout;
@@ -334,6 +337,8 @@ MirrorStatus GroupDriver::report() {
   status.live = live_group() != nullptr;
   status.trouble = dead_;
   status.size = shape_.size;
+  status.block = geometry_.block;
+  status.growth = why_not_grown_;
   if (leaving_) status.dissolves_into = links_.server(leaving_->member);
   status.region_bytes = std::uint64_t{1} << shape_.region_shift;
   if (group_ != nullptr) {
@@ -354,7 +359,8 @@ MirrorStatus GroupDriver::report() {
          .to_copy = report_.to_copy(i),
          .pace = member.pace.regions_per_second(),
          .discarded = member.discarded,
-         .hangs = member.hangs});
+         .hangs = member.hangs,
+         .room = group_ != nullptr ? group_->room(i) : 0});
   }
   copies_.set_stalled(
       std::ranges::any_of(members_, [](const Member& member) { return member.pace.stalls(); }));

@@ -187,6 +187,8 @@ class GroupDriver final : private GroupHost {
     return copies_.same(operation, members, source);
   }
   void differs(const Difference& found) override;
+  void grown() override;
+  void not_grown(unsigned member, int error) override;
   void dissolved(int error) override {
     if (leaving_) leaving_->outcome = error;
   }
@@ -258,8 +260,11 @@ class GroupDriver final : private GroupHost {
   /// Null while there is none, or while it does not take requests.
   Group* live_group() const;
   void begin_with(const DeviceGeometry& geometry);
-  void check_size(Clock::time_point now);
   void begin_group();
+  void follow_size();
+  void follow_regions(unsigned shift);
+  void look_at_rooms(Clock::time_point now);
+  void check_growth(Clock::time_point now);
   void learn_zeroing();
   void tell_abilities();
   void lost(unsigned member);
@@ -294,9 +299,8 @@ class GroupDriver final : private GroupHost {
   bool forced_ = false;            ///< an operator chose the member with the content
   bool lossy_ = false;             ///< answered writes may be lost, so the next flush fails
 
-  DeviceGeometry geometry_;               ///< of the first group; its abilities, of the newest one
-  bool size_settled_ = false;             ///< a member's record has that size, or may have
-  std::optional<DeviceGeometry> larger_;  ///< of a member whose record has refused the size
+  DeviceGeometry geometry_;  ///< of the first group; its size and abilities, of the newest one
+  std::optional<unsigned> region_shift_;  ///< as records say; none: by the size
   std::string dead_;                      ///< see dead()
 
   mutable std::mutex mutex_;
@@ -318,6 +322,9 @@ class GroupDriver final : private GroupHost {
   Clock::time_point claimed_at_{};  ///< the newest claim with which a session got a disk
   Clock::time_point next_tick_{};
   Clock::time_point next_cool_{};
+  Clock::time_point next_look_at_rooms_{};
+  Clock::time_point no_growth_{};  ///< no request waited for one then
+  std::string why_not_grown_;      ///< at the last attempt, which failed; "": there was none
 };
 
 }  // namespace rnbd::mirror

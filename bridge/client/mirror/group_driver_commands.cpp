@@ -69,7 +69,8 @@ TaskSender& GroupDriver::carrier_of(const Call* call, unsigned member) {
 
 void GroupDriver::send(const Command& command) {
   if (command.order == Order::view) own_terms_.proposed(command.view.id.term);
-  size_settled_ = size_settled_ || command.order == Order::view;
+  shape_.size = group_->disk_size();
+  shape_.regions = wire::MirrorShape{0, 0, shape_.region_shift, shape_.size}.regions();
   if (command.order == Order::confirm) own_terms_.in_force(command.view.id.term);
   MemberSession& session = members_[command.member].session;
   if (!session.is_open()) return;
@@ -139,11 +140,19 @@ void GroupDriver::finished(MemberLane& lane, TaskPtr task) {
     if (task->order == Order::claim && answer.error != 0) member.has_disk = false;
     if (task->order == Order::claim) judge(task->member, answer);
     if (task->order == Order::claim && answer.error == EIDRM) found_dissolved(task->member);
+    if (task->order == Order::claim && task->message->other_shift() != 0)
+      follow_regions(task->message->other_shift());
+    // No operation is under way that uses it there.
+    if (answer.error == 0 && answer.claimed.size != 0)
+      member.session.open().device->grow_to(answer.claimed.size);
     if (task->order == Order::claim && answer.error == 0) claimed(task->member, answer.claimed);
     if (answer.error == 0) member.shown = std::max(member.shown, task->began);
     if (answer.error != 0 && answer.error != ESTALE && !slowly && !unknown)
       calls_.note_failure(task->operation, answer.error);
-    if (answer.error != 0 && !slowly && !unknown) {
+    const bool keeps_size =
+        task->order == Order::grow && answer.error != EIO && answer.error != ESTALE;
+    const bool harmless = unknown || keeps_size || task->order == Order::room;
+    if (answer.error != 0 && !slowly && !harmless) {
       member.failure = answer.error;
       member.bad_disk = !task->message && answer.error != ESTALE;
     }
@@ -156,8 +165,6 @@ void GroupDriver::finished(MemberLane& lane, TaskPtr task) {
 /// One record must not raise the term so far that others are shut out.
 void GroupDriver::judge(unsigned number, Answer& answer) {
   if (answer.error == ERANGE) return shut_out(number);
-  const DeviceGeometry& geometry = members_[number].session.open().geometry();
-  if (answer.error == EEXIST && geometry.size > geometry_.size) larger_ = geometry;
   const std::uint64_t term = answer.claimed.view.id.term;
   const bool told = answer.error == 0 || (answer.error == ESTALE && term != 0);
   if (!told) return;
@@ -199,10 +206,7 @@ void GroupDriver::claimed(unsigned number, const Claimed& answer) {
   member.link->set_trouble("");
   member.lost_power = answer.lost_power;
   // A session that has the disk already has kept other clients from it since.
-  if (!member.is_vote) {
-    if (!std::exchange(member.has_disk, true)) claimed_at_ = Clock::now();
-    size_settled_ = size_settled_ || answer.view.id != ViewId{};
-  }
+  if (!member.is_vote && !std::exchange(member.has_disk, true)) claimed_at_ = Clock::now();
   superseded_ = superseded_ || own_terms_.superseded_by(answer.view.id.term);
 }
 

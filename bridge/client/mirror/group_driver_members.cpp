@@ -33,14 +33,9 @@ bool is_same_disk(const DeviceGeometry& one, const DeviceGeometry& other) {
   return one.export_uuid == other.export_uuid && one.export_uuid != wire::Uuid{};
 }
 
-/// "", or why its device cannot stand beside the others'. The mirror uses the first part of a
-/// larger one.
+/// "", or why its device cannot stand beside the others'. The answer to a claim says whether it has
+/// the size.
 std::string complaint_about(const DeviceGeometry& geometry, const DeviceGeometry& others) {
-  if (geometry.size < others.size)
-    return "its disk has " + std::to_string(geometry.size) + " bytes, and the mirror began with " +
-           std::to_string(others.size) +
-           "; give it that size and restart its server (docs/mirror.md, \"Copies that have "
-           "grown\")";
   if (geometry.block > others.block)
     return "its blocks have " + std::to_string(geometry.block) +
            " bytes, those of another member " + std::to_string(others.block) +
@@ -54,8 +49,8 @@ Group* GroupDriver::live_group() const {
   return group_ != nullptr && group_->live() ? group_.get() : nullptr;
 }
 
-/// A server without a record of the mirror tells the size of its whole disk. So the smallest disk
-/// counts until a record does.
+/// A server tells the size by its record, if it has one, or that of its whole disk. A group begins
+/// with the smallest one, and takes the size that the records say when it attaches.
 void GroupDriver::opened(unsigned number, std::shared_ptr<OpenMember> open) {
   Member& member = members_[number];
   const bool wanted = !stop_by_ && !superseded_ && !member.discarded;
@@ -98,8 +93,8 @@ void GroupDriver::send_vote_away() {
 bool GroupDriver::fits_others(unsigned number, const std::shared_ptr<OpenMember>& open) {
   const Member& member = members_[number];
   const DeviceGeometry& geometry = open->geometry();
-  if (geometry_.size == 0 || (geometry.size < geometry_.size && !size_settled_))
-    begin_with(geometry);
+  const bool is_new = !was_live_ && live_group() == nullptr;
+  if (geometry_.size == 0 || (geometry.size < geometry_.size && is_new)) begin_with(geometry);
   if (const std::string wrong = complaint_about(geometry, geometry_); !wrong.empty()) {
     member.link->set_trouble(wrong);
     return false;
@@ -115,31 +110,75 @@ void GroupDriver::begin_with(const DeviceGeometry& geometry) {
   geometry_ = geometry_of_mirror(geometry);
 }
 
-/// The record of a larger mirror has refused the claim, and none has accepted it for a while: a new
-/// disk that is too small was there first.
-void GroupDriver::check_size(Clock::time_point now) {
-  constexpr std::chrono::seconds kWait{5};  // first it goes on without silent members
-  if (size_settled_ || !larger_ || now - not_live_since_ < kWait) return;
-  size_settled_ = true;
-  begin_with(*larger_);
+/// Users of before keep the size that they know: what lies behind the end of a disk that an
+/// operator has forced is not there.
+void GroupDriver::follow_size() {
+  geometry_.size = group_->disk_size();
+  geometry_.padded_size = sectors_of(geometry_.size) * wire::kSectorSize;
+}
+
+void GroupDriver::grown() {
+  const std::string before = std::to_string(geometry_.size);
+  follow_size();
+  learn_zeroing();
+  why_not_grown_.clear();
+  report_.say(rtrs::LogLevel::info,
+              "it has grown from " + before + " to " + std::to_string(geometry_.size) + " bytes");
+}
+
+/// Each attempt closes the gate, and ends with a view for which requests wait, too.
+void GroupDriver::not_grown(unsigned number, int error) {
+  constexpr std::chrono::seconds kPause{30};
+  next_look_at_rooms_ = Clock::now() + kPause;
+  const std::string server = number < members_.size() ? links_.server(number) : std::string{};
+  std::string why = words_of_growth(server, error);
+  if (why == why_not_grown_) return;
+  why_not_grown_ = std::move(why);
+  report_.say(rtrs::LogLevel::warning, "it keeps its size of " + std::to_string(geometry_.size) +
+                                           " bytes: " + why_not_grown_);
+}
+
+/// Requests wait while it waits for those that are under way. One of these may hang.
+void GroupDriver::check_growth(Clock::time_point now) {
+  constexpr std::chrono::milliseconds kMostWait{800};
+  if (!group_->prepares_growth()) no_growth_ = now;
+  if (now - no_growth_ >= kMostWait) group_->put_off_growth();
+}
+
+/// A disk that has grown has smaller regions than a new one of its size.
+void GroupDriver::follow_regions(unsigned shift) {
+  if (was_live_ || live_group() != nullptr || region_shift_) return;
+  region_shift_ = shift;
+  news_ = News::doubted;
+}
+
+/// Nobody waits for members that an operator has discarded.
+void GroupDriver::look_at_rooms(Clock::time_point now) {
+  constexpr std::chrono::seconds kPeriod{2};
+  if (now < next_look_at_rooms_) return;
+  next_look_at_rooms_ = now + kPeriod;
+  MemberSet discarded = 0;
+  for (unsigned i = 0; i < members_.size(); ++i)
+    if (members_[i].discarded) discarded = with(discarded, i);
+  group_->look_at_rooms(discarded);
 }
 
 void GroupDriver::begin_group() {
   shape_ = {.members = static_cast<unsigned>(config_.servers.size()),
             .regions = 0,
-            .region_shift = wire::region_shift_of(geometry_.size),
+            .region_shift = region_shift_.value_or(wire::region_shift_of(geometry_.size)),
             .size = geometry_.size,
             .group = settings_of(config_).group,
             .claimant = random_uuid()};
   const wire::MirrorShape whole{0, shape_.members, shape_.region_shift, shape_.size};
   shape_.regions = whole.regions();
-  const GroupOptions options{
-      .members = shape_.members,
-      .vote = settings_of(config_).vote.has_value(),
-      .regions = shape_.regions,
-      .region_sectors = (std::uint64_t{1} << shape_.region_shift) / wire::kSectorSize,
-      .sectors = geometry_.padded_size / wire::kSectorSize,
-      .degraded = settings_of(config_).degraded};
+  const GroupOptions options{.members = shape_.members,
+                             .vote = settings_of(config_).vote.has_value(),
+                             .region_sectors = whole.region_bytes() / wire::kSectorSize,
+                             .size = geometry_.size,
+                             .granule = geometry_.block,
+                             .most_regions = wire::kMaxGrownRegions - 1,
+                             .degraded = settings_of(config_).degraded};
   GroupHost& host = *this;
   group_ = std::make_unique<Group>(options, host);
 }

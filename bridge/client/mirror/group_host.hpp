@@ -31,6 +31,8 @@ enum class Order : std::uint8_t {
   beat,      ///< count up to `age`, before regions leave the activity log
   cool,      ///< take `regions` out of the activity log; all have counted up to `age`
   dissolve,  ///< be no member any more: the record goes
+  room,      ///< return how large its own disk is
+  grow,      ///< a claim once more, of a disk of `size` that had `base`; only in this `view`
 };
 
 struct Command {
@@ -50,17 +52,21 @@ struct Command {
   Pedigree pedigree{};     ///< of the view
   std::vector<std::uint64_t> disks{};  ///< claim of the vote: disks of the mirror, 15 at most
   Age age{};                           ///< to which the member counts
+  // Of a claim, and of a view: bytes of the group's disk.
+  std::uint64_t size = 0;
+  std::uint64_t base = 0;  ///< before it grows
 };
 
 struct Answer {
   std::uint64_t tag = 0;
   int error = 0;      ///< positive errno
-  Claimed claimed{};  ///< answer to a claim, granted or refused
+  Claimed claimed{};  ///< answer to a claim, granted or refused; to `grow` only the size
   Maps maps{};        ///< answer to the order `maps`
   // Answer to the order `extents` of one of the group's own operations, in sectors from the
   // beginning of the range on.
   std::vector<Range> zeroes{};  ///< in their order; none touches the next one
   std::uint64_t told = 0;       ///< the end of what is told
+  std::uint64_t room = 0;       ///< answer to the order `room`: bytes
 };
 
 /// True if a member has no answer to the order `extents`, which is only a hint, so that data may be
@@ -110,6 +116,11 @@ class GroupHost {
   /// True if no session got a disk in the last kReadLeaseEnd. A further claim of the same session
   /// does not count: other clients were kept from that disk in between.
   virtual bool leases_ended() = 0;
+  /// The disk is larger from now on, see Group::disk_size().
+  virtual void grown() = 0;
+  /// The disk was to be larger, and keeps its size, as this member has not recorded a larger one.
+  /// Without an error it knows no growth. kMaxMembers: operations were under way for too long.
+  virtual void not_grown(unsigned member, int error) = 0;
   /// The end of what dissolve() began. 0: the member is a disk of its own, and the group is over.
   /// ECANCELED: the members go on as a mirror. EIO: the member may be either.
   virtual void dissolved(int error) = 0;
@@ -121,11 +132,14 @@ class GroupHost {
 };
 
 struct GroupOptions {
-  unsigned members = 2;  ///< disks
-  bool vote = false;     ///< behind the last disk: a member that has no copy
-  std::uint32_t regions = 1;
+  unsigned members = 2;                 ///< disks
+  bool vote = false;                    ///< behind the last disk: a member that has no copy
   std::uint64_t region_sectors = 2048;  ///< of each region; the last one may be shorter
-  std::uint64_t sectors = 0;            ///< of the disk
+  /// Of the disk, in bytes: no more than the record of any member says, where that is known. The
+  /// records of those that attach decide.
+  std::uint64_t size = 0;
+  std::uint32_t granule = 512;     ///< bytes; a disk of a multiple grows to another one
+  std::uint32_t most_regions = 0;  ///< it grows up to these; 0: it does not
   Degraded degraded = Degraded::allow;
   std::uint64_t unit_sectors = 512;  ///< of one copy; a region has one unit at least
   std::uint32_t span = 256;          ///< regions that are cleared at once; 0: none ever is

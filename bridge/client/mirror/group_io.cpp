@@ -172,7 +172,7 @@ void Group::refuse(std::uint64_t id) {
   for (unsigned i = 0; i < options_.members; ++i) {
     if (!members_.syncs(i)) continue;
     regions_.add(operation.range, members_[i].todo);
-    RegionMap whole{options_.regions};
+    RegionMap whole{regions_.count()};
     regions_.add(operation.range, whole);
     missed_.add_whole(i, whole);
     for (auto region = regions_.first(operation.range); region <= regions_.last(operation.range);
@@ -340,7 +340,7 @@ void Group::finish(std::uint64_t id) {
       unequal_.remove(operation.region);
     for (unsigned i = 0; i < options_.members; ++i) {
       if (!has(operation.unreadable, i) || !has(copies(), i)) continue;
-      if (members_[i].repaired.regions() == 0) members_[i].repaired = RegionMap{options_.regions};
+      if (members_[i].repaired.regions() == 0) members_[i].repaired = RegionMap{regions_.count()};
       members_[i].repaired.add(operation.region);
     }
   }
@@ -376,8 +376,8 @@ std::uint64_t Group::begin_own(const Operation& operation) {
 
 bool Group::whole() const {
   const unsigned all = options_.members + (options_.vote ? 1 : 0);
-  return live() && size(in_step()) == all && !members_.proposes() && unequal_.empty() &&
-         operations_.empty() && activity_.idle();
+  return live() && size(in_step()) == all && !members_.proposes() && !members_.grows() &&
+         unequal_.empty() && operations_.empty() && activity_.idle();
 }
 
 }  // namespace rnbd::mirror

@@ -14,10 +14,11 @@ void Group::work() {
   if (members_.phase() == Phase::attaching) {
     if (!mending_.active()) return;
     const std::uint32_t region = mending_.left.next(0);
-    if (region < options_.regions) return begin_own(Kind::copy, region, mending_.member);
+    if (region < regions_.count()) return begin_own(Kind::copy, region, mending_.member);
     if (!members_.sent().has_flush()) members_.post(mending_.member, Order::flush, {});
     return;
   }
+  grow_next();
   // A member refuses to cool with an older term than it has promised.
   if (members_.must_rise() && activity_.idle() && members_.rise()) return propose(in_step(), {});
   for (unsigned i = 0; i < options_.members; ++i) resync(i);
@@ -26,7 +27,7 @@ void Group::work() {
   dissolve_next();
   if (dissolving_.asked) return;
   const std::uint32_t region = unequal_.next(0);
-  if (region >= options_.regions || members_.gate_closed()) return;
+  if (region >= regions_.count() || members_.gate_closed()) return;
   if (!operations_.has_own(Kind::equal, region, 0) && host_.may_copy(0))
     begin_own(Kind::equal, region, 0);
 }
@@ -106,12 +107,12 @@ bool Group::copy_one(unsigned member) {
   };
   const auto next = [&](std::uint32_t from) {
     std::uint32_t region = returning.todo.next(from);
-    while (region < options_.regions && all_begun(region)) region = returning.todo.next(region + 1);
+    while (region < regions_.count() && all_begun(region)) region = returning.todo.next(region + 1);
     return region;
   };
   std::uint32_t region = next(returning.next_copy);
-  if (region >= options_.regions) region = next(returning.next_copy = 0);
-  if (region >= options_.regions) return false;
+  if (region >= regions_.count()) region = next(returning.next_copy = 0);
+  if (region >= regions_.count()) return false;
   const bool differs = unequal_.contains(region);
   if (differs && operations_.has_own(Kind::equal, region, 0)) return false;
   if (!host_.may_copy(under_way)) return false;
@@ -131,7 +132,7 @@ bool Group::begin_clearing(unsigned member, std::uint32_t region) {
       host_.has_requests() ? std::min(options_.span, options_.span_beside) : options_.span;
   std::uint32_t last = region;
   const auto follows = [&](std::uint32_t next) {
-    return next < options_.regions && next - region < most && returning.todo.contains(next) &&
+    return next < regions_.count() && next - region < most && returning.todo.contains(next) &&
            !unequal_.contains(next) && !returning.passages.contains(next) &&
            missed_.is_whole(member, next);
   };

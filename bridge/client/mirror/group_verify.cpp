@@ -29,7 +29,7 @@ void Group::verify_next() {
   if (!pass.is_running()) return;
   if (size(copies()) < 2 || (pass.repairs() && !has(copies(), pass.source)))
     pass.state = Verification::State::single;
-  while (pass.is_running() && pass.region < options_.regions && !members_.gate_closed()) {
+  while (pass.is_running() && pass.region < regions_.count() && !members_.gate_closed()) {
     const std::uint32_t region = pass.region;
     const Range range = unit_of(region, pass.unit);
     const bool left_out = unequal_.contains(region);
@@ -40,7 +40,7 @@ void Group::verify_next() {
     else
       begin_own({.kind = Kind::verify, .range = range, .region = region});
   }
-  if (pass.is_running() && pass.region == options_.regions && operations_.verifies() == 0)
+  if (pass.is_running() && pass.region == regions_.count() && operations_.verifies() == 0)
     pass.state = Verification::State::done;
 }
 

@@ -24,8 +24,8 @@ RegionMap without_gaps(const RegionMap& map, std::uint32_t gap) {
   return coarse;
 }
 
-/// By the server, as docs/protocol.md has it.
-std::string why_refused(int error, const GroupShape& shape, bool is_vote) {
+/// By the server, as docs/protocol.md has it. `size`: bytes of the mirror.
+std::string why_refused(int error, const GroupShape& shape, bool is_vote, std::uint64_t size) {
   if (is_vote && error == EEXIST)
     return "its vote is that of a mirror with other disks. If that is another mirror, whose "
            "servers have the same names, give one of the two a UUID of its own as group=; if this "
@@ -35,8 +35,7 @@ std::string why_refused(int error, const GroupShape& shape, bool is_vote) {
     case EEXIST:
       return "it is a member of another mirror group, or its place or its size in this one was "
              "another, as its log says: name the servers as when the group began, or give its UUID "
-             "as group=; docs/mirror.md, \"A mistyped mirror\" and \"Copies that have grown\", has "
-             "the ways out";
+             "as group=; docs/mirror.md, \"A mistyped mirror\" has the way out";
     case EOPNOTSUPP:
       return "it cannot be a member, and its log says why: it needs --state-directory, a file or "
              "block device as its storage, and a client that is as new as itself";
@@ -49,7 +48,8 @@ std::string why_refused(int error, const GroupShape& shape, bool is_vote) {
     case EIO:
       return "its record as a member is damaged or cannot be written, as its log says";
     case EINVAL:
-      return "its disk is smaller than that of the mirror; give all the same size";
+      return "its disk is smaller than the mirror, which has " + std::to_string(size) +
+             " bytes or more; enlarge it (docs/mirror.md, \"A mirror that grows\")";
     default:
       return "";
   }
@@ -80,7 +80,10 @@ MemberOrder::MemberOrder(const Command& command, const GroupShape& shape,
 void MemberOrder::start(rtrs::ClientLane& lane) {
   switch (command_.order) {
     case Order::claim:
+    case Order::grow:
       return send_claim(lane);
+    case Order::room:
+      return ask_room(lane);
     case Order::inspect:
       return ask_status(lane);
     case Order::view:
@@ -142,8 +145,10 @@ void MemberOrder::send_claim(rtrs::ClientLane& lane) {
   message.member = static_cast<std::uint8_t>(number());
   message.members = static_cast<std::uint8_t>(shape_.members);
   message.kind = is_vote() ? wire::MemberKind::vote : wire::MemberKind::disk;
-  message.size = is_vote() ? 0 : shape_.size;
   message.region_shift = static_cast<std::uint8_t>(region_shift());
+  message.size = command_.size;
+  message.base = command_.base;
+  message.seq = command_.view.id.seq;
   if (!is_vote()) return send(lane, message, true);
   wire::MirrorVoteClaim vote;
   vote.claim = message;
@@ -184,6 +189,7 @@ void MemberOrder::send_view(rtrs::ClientLane& lane) {
   message.header = wire::header_of(wire::kMirrorView);
   message.view = recorded(command_.view);
   message.confirmed = recorded(command_.confirmed);
+  message.size = command_.size;
   send(lane, message, false);
 }
 
@@ -235,10 +241,20 @@ void MemberOrder::ask_echo(rtrs::ClientLane& lane) {
   send(lane, message, true);
 }
 
+void MemberOrder::ask_room(rtrs::ClientLane& lane) {
+  data_.assign(sizeof(wire::MirrorRoomResponse), std::byte{});
+  wire::MirrorRoom message;
+  message.header = wire::header_of(wire::kMirrorRoom);
+  send(lane, message, true);
+}
+
+/// A record may know of a larger disk than the client.
 void MemberOrder::ask_regions(rtrs::ClientLane& lane) {
   if (which_ == 0 && first_ == 0) {
-    maps().active = RegionMap{shape_.regions};
-    maps().dirty.assign(shape_.members, RegionMap{shape_.regions});
+    const wire::MirrorShape record{0, 0, shape_.region_shift, answer_.claimed.size};
+    const RegionMap none{std::max(shape_.regions, record.regions())};
+    maps().active = none;
+    maps().dirty.assign(shape_.members, none);
   }
   data_.assign(room_, std::byte{});
   wire::MirrorRegions message;
@@ -284,6 +300,7 @@ void MemberOrder::answered(rtrs::ClientLane& lane, int error) {
   if (error != 0) return finish(error);
   if (command_.order == Order::inspect) return told_status(lane);
   if (command_.order == Order::echo) return finish(0);
+  if (command_.order == Order::room) return told_room();
   if (request_.is_read) return told_regions(lane);
   const bool cools = command_.order == Order::beat || command_.order == Order::cool;
   const bool more = cools && !is_vote() && first_ < shape_.regions;
@@ -293,7 +310,8 @@ void MemberOrder::answered(rtrs::ClientLane& lane, int error) {
 void MemberOrder::claimed(rtrs::ClientLane& lane, int error) {
   answer_.claimed.promised = command_.term + 1;  // unless it says more
   if (error != 0) {
-    complaint_ = why_refused(error, shape_, is_vote());
+    if (command_.order == Order::claim)
+      complaint_ = why_refused(error, shape_, is_vote(), command_.size);
     return finish(error);
   }
   const auto response = wire::decode<wire::MirrorClaimResponse>(data_, wire::kMirrorClaimResponse);
@@ -316,17 +334,28 @@ void MemberOrder::claimed(rtrs::ClientLane& lane, int error) {
   claimed->confirmed.set = renumbered(claimed->confirmed.set, shape_.members);
   claimed->pedigree = renumbered(std::move(claimed->pedigree), shape_.members);
   answer_.claimed = *std::move(claimed);
-  is_vote() ? finish(0) : ask_regions(lane);
+  // A server that knows no growth grants a claim of the recorded size only, and tells none.
+  if (answer_.claimed.size == 0 && command_.order == Order::claim)
+    answer_.claimed.size = command_.size;
+  if (is_vote() || command_.order == Order::grow) return finish(0);
+  if (answer_.claimed.size < command_.size)
+    return fail("its record has a smaller size than it was claimed with");
+  ask_regions(lane);
 }
 
 /// "", or why it is not the member that it must be.
-std::string MemberOrder::judge(const wire::MirrorClaimResponse& response) const {
+std::string MemberOrder::judge(const wire::MirrorClaimResponse& response) {
   if (response.members != shape_.members)
     return "it belongs to a group of " + std::to_string(response.members) + " members, not " +
            std::to_string(shape_.members) + "; name all of them in the URI";
   if (response.member != number())
     return "it is member " + std::to_string(response.member + 1) +
            " of its group; name the members in the URI in their order";
+  const bool is_possible = response.region_shift >= wire::kMinRegionShift &&
+                           response.region_shift <= wire::kMaxRegionShift &&
+                           response.size >> response.region_shift < wire::kMaxGrownRegions;
+  if (response.region_shift != region_shift() && !is_vote() && is_possible)
+    other_shift_ = response.region_shift;
   if (response.region_shift != region_shift())
     return "its regions have 2^" + std::to_string(response.region_shift) + " bytes, not 2^" +
            std::to_string(shape_.region_shift) + "; client and server must have the same version";
@@ -346,7 +375,7 @@ void MemberOrder::told_regions(rtrs::ClientLane& lane) {
   const auto end = wire::decode_regions(data_, first_, asked_map());
   if (!end) return fail("its answer about regions makes no sense");
   first_ = *end;
-  if (first_ < shape_.regions) return ask_regions(lane);
+  if (first_ < asked_map().regions()) return ask_regions(lane);
   first_ = 0;
   if (++which_ > shape_.members) return finish(0);
   ask_regions(lane);
@@ -370,6 +399,13 @@ void MemberOrder::told_extents(int error) {
   auto told = wire::decode_block_status_response(data_, asked_bytes());
   if (!told) return fail("its answer about its blocks makes no sense");
   extents_ = *std::move(told);
+  finish(0);
+}
+
+void MemberOrder::told_room() {
+  const auto told = wire::decode<wire::MirrorRoomResponse>(data_, wire::kMirrorRoomResponse);
+  if (!told) return fail("its answer about its size makes no sense");
+  answer_.room = told->room;
   finish(0);
 }
 

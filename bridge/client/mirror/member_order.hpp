@@ -25,9 +25,9 @@ struct GroupShape {
   wire::Uuid claimant{};  ///< this run of the client
 };
 
-/// CLAIM, BLOCK STATUS, VIEW, CONFIRM, REGIONS, COOL, PULL or DISSOLVE, each in one or more
-/// messages. A claim also reads the member's maps. An echo is a question about the first region. A
-/// member that tells no extents counts as one with data everywhere.
+/// CLAIM, BLOCK STATUS, VIEW, CONFIRM, REGIONS, COOL, PULL, DISSOLVE or ROOM, each in one or more
+/// messages. A claim also reads the member's maps, unless it is for growth. An echo is a question
+/// about the first region. A member that tells no extents counts as one with data everywhere.
 ///
 /// Errors:  the server's; EPROTO (an invalid answer, or one of another group: complaint());
 ///          ENOTEMPTY of an inspection, with a complaint.
@@ -47,6 +47,8 @@ class MemberOrder final : public rtrs::Operation {
   const Answer& answer() const { return answer_; }
   /// The answer to the order `extents`: at least one, from the beginning of the range on.
   const std::vector<wire::Extent>& extents() const { return extents_; }
+  /// Of a member whose record has regions of another size: the shift that it tells; otherwise 0.
+  unsigned other_shift() const { return other_shift_; }
   /// The mistake in the answer, for people; "" = none.
   const std::string& complaint() const { return complaint_; }
 
@@ -58,6 +60,7 @@ class MemberOrder final : public rtrs::Operation {
   void send_pull(rtrs::ClientLane& lane);
   void send_dissolve(rtrs::ClientLane& lane);
   void ask_echo(rtrs::ClientLane& lane);
+  void ask_room(rtrs::ClientLane& lane);
   void ask_regions(rtrs::ClientLane& lane);
   void ask_status(rtrs::ClientLane& lane);
   void ask_extents(rtrs::ClientLane& lane);
@@ -73,8 +76,9 @@ class MemberOrder final : public rtrs::Operation {
   void told_regions(rtrs::ClientLane& lane);
   void told_status(rtrs::ClientLane& lane);
   void told_extents(int error);
+  void told_room();
   void take_device_id();
-  std::string judge(const wire::MirrorClaimResponse& response) const;
+  std::string judge(const wire::MirrorClaimResponse& response);
   bool is_vote() const { return command_.member == shape_.members; }
   unsigned region_shift() const;
   wire::MirrorViewFields recorded(const View& view) const;
@@ -92,6 +96,7 @@ class MemberOrder final : public rtrs::Operation {
   std::array<std::byte, sizeof(wire::MirrorVoteClaim)> message_{};
   std::vector<std::byte> data_;
   rtrs::Request request_;
+  unsigned other_shift_ = 0;
   bool claiming_ = false;    ///< the answer to the CLAIM is awaited
   unsigned which_ = 0;       ///< map that is asked for, as in REGIONS
   std::uint32_t first_ = 0;  ///< region of the next page

@@ -7,10 +7,12 @@
 
 namespace rnbd::mirror {
 
-Membership::Membership(const GroupOptions& options, GroupHost& host)
+Membership::Membership(const GroupOptions& options, const Regions& regions, GroupHost& host)
     : options_{options},
+      regions_{regions},
       host_{host},
       sent_{host},
+      size_{options.size},
       pedigree_(options.members + 1),
       members_(options.members + 1),
       next_session_{options.first_session} {}
@@ -49,7 +51,7 @@ Membership::Record Membership::record(unsigned number) const {
 }
 
 bool Membership::gate_closed() const {
-  if (phase_ != Phase::live || pending_.active) return true;
+  if (phase_ != Phase::live || pending_.active || grows()) return true;
   return std::any_of(members_.begin(), members_.end(),
                      [](const Member& member) { return member.stage >= Stage::emptying; });
 }
@@ -79,8 +81,8 @@ void Membership::claimed(unsigned number, const Claimed& answer) {
   Member& member = members_[number];
   member.claimed = answer;
   if (number != vote()) return;
-  member.claimed.maps = {.active = RegionMap{options_.regions},
-                         .dirty{options_.members, RegionMap{options_.regions}}};
+  const RegionMap none{regions_.count()};
+  member.claimed.maps = {.active = none, .dirty{options_.members, none}};
 }
 
 /// The record of a vote may be that of another mirror, with the same servers' names or the same
@@ -98,9 +100,14 @@ std::vector<std::uint64_t> Membership::known_disks() const {
   return disks;
 }
 
+/// While the group attaches, nobody knows yet how large its disk is. No record says less than that.
+/// A vote has no size.
 void Membership::post_claim(unsigned member) {
   Command order;
-  if (member == vote()) order.disks = known_disks();
+  if (member == vote())
+    order.disks = known_disks();
+  else
+    order.size = order.base = phase_ == Phase::attaching ? options_.size : size_;
   post(member, Order::claim, {}, std::move(order));
 }
 
@@ -148,6 +155,7 @@ void Membership::introduce(unsigned member) {
   Command order;
   order.view = order.confirmed = confirmed_;
   order.pedigree = pedigree_;
+  order.size = size_;
   post(member, Order::view, {.about = kMaxMembers}, std::move(order));
 }
 
@@ -155,7 +163,7 @@ void Membership::ask(unsigned number, Stage stage) {
   Member& member = members_[number];
   member.stage = stage;
   member.asked = copies();
-  member.inherit.assign(options_.members, RegionMap{options_.regions});
+  member.inherit.assign(options_.members, RegionMap{regions_.count()});
   for (unsigned i = 0; i < options_.members; ++i)
     if (has(in_step_, i) && members_[i].stage != Stage::down)
       post(i, Order::maps, {.about = number});
@@ -255,6 +263,17 @@ bool Membership::is_void(const Claimed& vote) const {
   return false;
 }
 
+/// The smallest one by the records of the members in step. All of them have recorded a size before
+/// anybody has seen it. Nobody has seen more than that, and the view takes it back from the others.
+std::uint64_t Membership::size_of_candidates(MemberSet candidates) const {
+  std::uint64_t least = 0;
+  for (unsigned i = 0; i < options_.members; ++i) {
+    const std::uint64_t size = members_[i].claimed.size;
+    if (has(candidates, i) && size != 0 && (least == 0 || size < least)) least = size;
+  }
+  return least != 0 ? least : options_.size;
+}
+
 std::optional<Attachment> Membership::attachment(bool hurry) {
   MemberSet present = 0;
   View newest;
@@ -296,8 +315,10 @@ std::optional<Attachment> Membership::attachment(bool hurry) {
   if (!within(copies, counted) && !host_.leases_ended()) return {};
   Attachment found;
   found.candidates = static_cast<MemberSet>(copies & counted);
-  found.inherit.assign(options_.members, RegionMap{options_.regions});
-  found.unequal = found.active = RegionMap{options_.regions};
+  found.size = size_of_candidates(found.candidates);
+  const RegionMap none{regions_.count_of(sectors_of(found.size))};
+  found.inherit.assign(options_.members, none);
+  found.unequal = found.active = none;
   for (unsigned i = 0; i < options_.members; ++i) {
     if (!has(counted, i)) continue;
     const Claimed& claimed = members_[i].claimed;
@@ -336,9 +357,11 @@ std::optional<Attachment> Membership::first_view() const {
   Attachment found;
   found.candidates = found.good = bit(0);
   found.enough = true;
-  found.unequal = RegionMap{options_.regions};
-  found.active = members_[0].claimed.maps.active;
-  found.inherit.assign(options_.members, RegionMap{options_.regions});
+  found.size = size_of_candidates(static_cast<MemberSet>(bit(vote()) - 1));
+  const RegionMap none{regions_.count_of(sectors_of(found.size))};
+  found.unequal = found.active = none;
+  found.active.add(members_[0].claimed.maps.active);
+  found.inherit.assign(options_.members, none);
   for (unsigned k = 1; k < options_.members; ++k) found.inherit[k].add_all();
   return found;
 }
@@ -384,6 +407,33 @@ void Membership::begin_history() {
   seq_ = 0;
 }
 
+// ---- Growth -------------------------------------------------------------------------------------
+
+void Membership::ask_to_grow() {
+  if (std::exchange(growth_.asked, true)) return;
+  for (unsigned i = 0; i < options_.members; ++i) {
+    if (!has(in_step_, i)) continue;
+    Command order;
+    order.size = growth_.size;
+    order.base = size_;
+    order.view = confirmed_;
+    post(i, Order::grow, {.view = confirmed_.id}, std::move(order));
+  }
+}
+
+/// A growth that is given up ends with another view.
+bool Membership::has_grown(unsigned member, const ViewId& view, std::uint64_t size) {
+  if (!grows() || view != confirmed_.id) return false;
+  members_[member].claimed.size = size;
+  return true;
+}
+
+bool Membership::all_have_grown() const {
+  for (unsigned i = 0; i < options_.members; ++i)
+    if (has(in_step_, i) && members_[i].claimed.size < growth_.size) return false;
+  return true;
+}
+
 // ---- Views --------------------------------------------------------------------------------------
 
 bool Membership::propose(MemberSet set, const std::vector<RegionMap>& inherit) {
@@ -425,6 +475,7 @@ void Membership::send_view() {
     order.confirmed = size(set) == 1 ? pending_.view : confirmed_;  // in force once it is recorded
     order.inherit = pending_.inherit;
     order.pedigree = pending_.pedigree;
+    order.size = size_;
     post(i, Order::view, {.view = pending_.view.id}, std::move(order));
   }
 }
@@ -453,6 +504,7 @@ void Membership::commit() {
     pedigree_[i].age = {confirmed_.id, 0};
     members_[i].stage = Stage::in_step;
     members_[i].claimed.promised = term_;
+    members_[i].claimed.size = size_;
     Command order;
     order.view = confirmed_;
     post(i, Order::confirm, {}, std::move(order));

@@ -9,6 +9,7 @@
 #include <optional>
 #include <vector>
 
+#include "bridge/client/mirror/activity.hpp"
 #include "bridge/client/mirror/group_host.hpp"
 #include "bridge/client/mirror/pooled_map.hpp"
 #include "bridge/protocol/mirror.hpp"
@@ -74,6 +75,7 @@ struct Attachment {
   MemberSet candidates = 0;        ///< disks of the newest view that are there
   MemberSet good = 0;              ///< of these, with all that was flushed; and the vote
   bool enough = false;             ///< they may be the next view
+  std::uint64_t size = 0;          ///< bytes of the disk
   std::vector<RegionMap> inherit;  ///< per member: the regions that it lacks
   RegionMap unequal;               ///< regions that an unclean end may have left different
   RegionMap active;                ///< regions in activity logs
@@ -134,6 +136,7 @@ class Membership {
     RegionMap logged;              ///< regions that its activity log may have, while it syncs
     RegionMap repaired;            ///< regions that it could not read, and that were rewritten
     std::uint64_t served_tag = 0;  ///< of the newest order that it has carried out
+    std::uint64_t room = 0;        ///< bytes of its own disk, as it has said last; 0: unknown
   };
   /// The record of a member that is there.
   struct Record {
@@ -153,9 +156,11 @@ class Membership {
     std::uint32_t left = 0;  ///< regions to copy
   };
 
-  Membership(const GroupOptions& options, GroupHost& host);
+  /// `regions`: of the disk; it must outlive this.
+  Membership(const GroupOptions& options, const Regions& regions, GroupHost& host);
 
   Member& operator[](unsigned member) { return members_[member]; }
+  const Member& operator[](unsigned member) const { return members_[member]; }
   Phase phase() const { return phase_; }
   MemberSet in_step() const { return in_step_; }
   /// Those of them that have copies.
@@ -170,7 +175,8 @@ class Membership {
   MemberSet syncing() const;
   Progress progress(unsigned member) const;
   Record record(unsigned member) const;
-  /// A member that joins must miss nothing, and a view that is not recorded yet permits nothing.
+  /// A member that joins must miss nothing, and a view that is not recorded yet permits nothing. A
+  /// disk that grows has no changes under way.
   bool gate_closed() const;
 
   // Sessions.
@@ -248,6 +254,25 @@ class Membership {
   /// The term is above all that members know from now on, and a history of its own begins.
   void begin_history();
 
+  // Growth. All members in step record the new size before anybody sees it. If one of them is lost
+  // meanwhile, the next view takes it back from the others.
+  /// Bytes of the disk, once the group has been live.
+  std::uint64_t disk_size() const { return size_; }
+  void set_disk_size(std::uint64_t size) { size_ = size; }
+  bool grows() const { return growth_.size != 0; }
+  /// The gate is closed until end_growth().
+  void begin_growth(std::uint64_t size) { growth_ = {.size = size, .asked = false}; }
+  /// No operation is under way: asks the members in step to record it, once.
+  void ask_to_grow();
+  bool has_asked_to_grow() const { return growth_.asked; }
+  /// A member has recorded this size, as it was asked to in this view. False: that is over.
+  bool has_grown(unsigned member, const ViewId& view, std::uint64_t size);
+  /// True: all members in step have recorded it.
+  bool all_have_grown() const;
+  /// Of the growth.
+  std::uint64_t next_size() const { return growth_.size; }
+  void end_growth() { growth_ = {}; }
+
   // Views.
   /// False: too few members would be left.
   bool propose(MemberSet set, const std::vector<RegionMap>& inherit);
@@ -282,9 +307,15 @@ class Membership {
     bool active = false;
   };
 
+  struct Growth {
+    std::uint64_t size = 0;  ///< bytes; 0: none is under way
+    bool asked = false;      ///< the members in step were
+  };
+
   std::vector<std::uint64_t> known_disks() const;
-  void post_claim(unsigned member);
   void claim(unsigned member);
+  void post_claim(unsigned member);
+  std::uint64_t size_of_candidates(MemberSet candidates) const;
   unsigned voters() const { return options_.members + 1; }  ///< there may be no vote
   bool enough(MemberSet kept, const std::vector<MemberSet>& bases) const;
   bool is_stranger(unsigned member) const;
@@ -299,8 +330,11 @@ class Membership {
   void commit();
 
   const GroupOptions options_;
+  const Regions& regions_;
   GroupHost& host_;
   SentCommands sent_;
+  std::uint64_t size_;
+  Growth growth_;
   Phase phase_ = Phase::attaching;
   std::uint64_t term_ = 1;
   std::uint32_t seq_ = 0;

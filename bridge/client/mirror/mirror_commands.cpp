@@ -136,6 +136,8 @@ Json describe(const ClientConfig& config, const MirrorStatus& status) {
               {"attached", status.live},
               {"state", state_of(status)},
               {"term", status.term},
+              {"size", status.size},
+              {"growth", why_not_grown(status)},
               {"unequal_mib", mib(status.unequal)},
               {"losses", status.losses},
               {"trouble", status.trouble},

@@ -13,6 +13,11 @@ MirrorDevice::MirrorDevice(std::shared_ptr<Mirror> mirror, std::string name, boo
       mirror_{std::move(mirror)},
       name_{std::move(name)} {}
 
+tl::expected<void, Failure> MirrorDevice::look_again(const Interrupt& /*interrupt*/) {
+  grow_to(mirror_->geometry().size);
+  return {};
+}
+
 std::shared_ptr<LaneSource> MirrorDevice::lane_source() { return mirror_; }
 
 int MirrorDevice::perform(const Transfer& transfer, const Interrupt& interrupt) {

@@ -23,7 +23,8 @@ class MirrorDevice final : public Disk {
   const std::string& name() const override { return name_; }
   const char* access_in_words() const override { return read_only() ? "ro" : "rw"; }
   std::shared_ptr<LaneSource> lane_source() override;
-  tl::expected<void, Failure> look_again(const Interrupt& /*interrupt*/) override { return {}; }
+  /// No server is asked: the mirror knows when it has grown.
+  tl::expected<void, Failure> look_again(const Interrupt& interrupt) override;
 
   int flush(const Interrupt& interrupt) override;
   int extents(std::uint64_t offset, std::uint64_t length, std::size_t max_extents,

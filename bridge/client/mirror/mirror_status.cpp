@@ -5,6 +5,8 @@
 #include <system_error>
 #include <utility>
 
+#include "bridge/protocol/mirror_messages.hpp"
+
 namespace rnbd::mirror {
 namespace {
 
@@ -122,6 +124,19 @@ std::string words_of_failing(const std::string& server, int error, std::chrono::
          "` and `mirror add`";
 }
 
+std::string words_of_growth(const std::string& server, int error) {
+  const std::string again = "; it is tried again every half a minute";
+  if (server.empty())
+    return "requests were under way for a second, as on a disk that is slow or hangs" + again;
+  if (error == ENOSPC)
+    return server +
+           " cannot record a larger one, as its log says: make room in its state directory" + again;
+  if (error == EINVAL) return "the disk of " + server + " has become smaller meanwhile" + again;
+  if (error == 0) return server + " keeps it, as older servers do";
+  return server + " does not record a larger one: " + std::generic_category().message(error) +
+         again;
+}
+
 std::string why_not_used(const MemberStatus& member, const MirrorStatus& status) {
   using Standing = Group::Standing;
   if (!member.trouble.empty()) return member.trouble;
@@ -134,6 +149,36 @@ std::string why_not_used(const MemberStatus& member, const MirrorStatus& status)
            ", and claims it with a higher one as soon as no view is under way";
   return "is there, and " +
          (status.live ? "is about to be taken in" : what_it_waits_for(member, status));
+}
+
+std::string why_not_grown(const MirrorStatus& status) {
+  const auto has_room = [&](const MemberStatus& member) {
+    return member.room >= status.size + status.block;
+  };
+  if (!status.live || std::ranges::none_of(status.members, has_room)) return "";
+  if (status.size % status.block != 0)
+    return "it keeps its size, which is no multiple of " + std::to_string(status.block) + " bytes";
+  MemberSet silent = 0, small = 0, away = 0;
+  for (unsigned i = 0; i < status.members.size(); ++i) {
+    const MemberStatus& member = status.members[i];
+    if (member.votes || member.discarded || has_room(member)) continue;
+    const bool is_used = member.progress.standing == Group::Standing::in_step;
+    MemberSet& set = !is_used ? away : member.room == 0 ? silent : small;
+    set = with(set, i);
+  }
+  if (away != 0)
+    return "it grows when " + names_of(away, status) + (size(away) == 1 ? " is" : " are") +
+           " in step, or discarded";
+  if (silent != 0)
+    return names_of(silent, status) + " does not say how large its disk is, as older servers do";
+  if (small != 0)
+    return "it grows when the disk of " + names_of(small, status) + " is enlarged, too, beyond " +
+           std::to_string(status.size) + " bytes";
+  const std::uint64_t most = std::uint64_t{wire::kMaxGrownRegions - 1} * status.region_bytes;
+  if (status.size + status.block > most)
+    return "it has as many regions as it can have; to have a larger one, dissolve it and begin "
+           "anew";
+  return status.growth;
 }
 
 std::string why_not_attached(const MirrorStatus& status) {

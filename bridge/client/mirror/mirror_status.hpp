@@ -23,7 +23,8 @@ struct MemberStatus {
   SessionStatus session{};
   bool votes = false;  ///< it has no copy
   bool discarded = false;
-  bool hangs = false;  ///< it has a path, and leaves a request without an answer
+  bool hangs = false;      ///< it has a path, and leaves a request without an answer
+  std::uint64_t room = 0;  ///< bytes of its own disk; 0: not known
 };
 
 /// The newest comparison of the copies.
@@ -41,7 +42,9 @@ struct MirrorStatus {
   std::string dissolves_into;  ///< the server that stays; "": the mirror is not being dissolved
   std::string uri;             ///< of the mirror, with its present servers and its group
   std::uint64_t term = 0;
-  std::uint64_t size = 0;  ///< bytes of the disk, once it is known
+  std::uint64_t size = 0;   ///< bytes of the disk, once it is known
+  std::uint32_t block = 1;  ///< bytes; it grows by multiples
+  std::string growth;       ///< why it has not grown, when it was about to; "": nothing is known
   std::uint64_t region_bytes = 0;
   std::uint32_t unequal = 0;  ///< regions to be made equal after an unclean end
   std::uint64_t losses = 0;   ///< losses of a member in step
@@ -58,6 +61,10 @@ std::string words_of_hanging(const std::string& server);
 /// tried again after `wait`.
 std::string words_of_failing(const std::string& server, int error, std::chrono::minutes wait);
 
+/// Why a mirror has kept its size, when all disks had room: this server has not recorded a larger
+/// one, with this error or none. "": requests were under way.
+std::string words_of_growth(const std::string& server, int error);
+
 /// A member's record has promised this term, and what another server knows is hundreds of forced
 /// decisions behind it.
 std::string words_of_doubt(std::uint64_t promised, const std::string& other,
@@ -70,6 +77,10 @@ std::string words_of_shut_out(std::uint64_t own, std::uint64_t term, const std::
 /// Why a member is not used, in one sentence for people, from all that is known of it; "" = it is
 /// in step, or brought up to date.
 std::string why_not_used(const MemberStatus& member, const MirrorStatus& status);
+
+/// Why the mirror does not grow although disks of members have, for people; "" = it need not, or is
+/// about to.
+std::string why_not_grown(const MirrorStatus& status);
 
 /// Why a mirror is not attached, for people: who is there, which record stands against which, and
 /// the way out where only a person can decide.

@@ -13,6 +13,14 @@ void Missed::begin(unsigned member, const RegionMap& hot) {
   of.whole.add(hot);
 }
 
+void Missed::resize() {
+  for (Of& of : of_) {
+    if (of.parts.empty()) continue;
+    of.parts.resize(regions_.count());
+    of.whole.resize(regions_.count());
+  }
+}
+
 void Missed::changed(MemberSet absent, const Range& range) {
   for (unsigned i = 0; i < of_.size(); ++i) {
     if (!has(absent, i) || of_[i].parts.empty()) continue;

@@ -20,12 +20,15 @@ namespace rnbd::mirror {
 /// Threads:   one; pure.
 class Missed {
  public:
+  /// `regions` must outlive it.
   Missed(const Regions& regions, unsigned members) : regions_{regions}, of_(members) {}
 
   /// A member in step is lost. `hot`: may be in its log.
   void begin(unsigned member, const RegionMap& hot);
   /// A change goes to all but these.
   void changed(MemberSet absent, const Range& range);
+  /// There is another number of regions.
+  void resize();
   /// The member may lack all of these, for another reason than a change.
   void add_whole(unsigned member, const RegionMap& regions);
   /// It has everything, or nothing is known of it any more.
@@ -45,7 +48,7 @@ class Missed {
   std::uint64_t part_sectors() const;
   std::uint64_t parts_of(std::uint32_t region, const Range& range) const;
 
-  const Regions regions_;
+  const Regions& regions_;
   std::vector<Of> of_;
 };
 

@@ -7,12 +7,24 @@
 
 namespace rnbd::mirror {
 
-MemberRecord MemberRecord::first(unsigned number, unsigned members, std::uint32_t regions) {
+namespace {
+
+std::uint32_t regions_of(std::uint64_t size, std::uint64_t region_bytes) {
+  return static_cast<std::uint32_t>((size + region_bytes - 1) / region_bytes);
+}
+
+}  // namespace
+
+MemberRecord MemberRecord::first(unsigned number, unsigned members, std::uint64_t size,
+                                 std::uint64_t region_bytes) {
+  const std::uint32_t regions = regions_of(size, region_bytes);
   const View all{{}, static_cast<MemberSet>((1U << members) - 1)};
   MemberRecord record;
   record.number = number;
   record.members = members;
   record.view = record.confirmed = all;
+  record.region_bytes = region_bytes;
+  record.size = size;
   record.maps.active = RegionMap{regions};
   record.maps.active.add_all();
   record.maps.dirty.assign(members, RegionMap{regions});
@@ -46,6 +58,22 @@ int Member::claim(std::uint64_t term, std::uint64_t session) {
   return 0;
 }
 
+void Member::grow(std::uint64_t base, std::uint64_t size, const ViewId& view) {
+  const std::uint64_t known = std::min(base, record_.size);
+  if (size <= known || (view != ViewId{} && view != record_.view.id)) return;
+  resize(std::max(record_.size, size));
+  const auto first = static_cast<std::uint32_t>(known / record_.region_bytes);
+  for (auto region = first; region < regions_of(size, record_.region_bytes); ++region) log(region);
+}
+
+void Member::resize(std::uint64_t size) {
+  record_.size = size;
+  const std::uint32_t regions = regions_of(size, record_.region_bytes);
+  record_.maps.active.resize(regions);
+  for (RegionMap& dirty : record_.maps.dirty) dirty.resize(regions);
+  changed_ = true;
+}
+
 std::uint64_t Member::begin_pull() {
   pulls_.insert(++last_pull_);
   return last_pull_;
@@ -61,7 +89,8 @@ Claimed Member::claimed() const {
           .maps = record_.maps,
           .disk = record_.disk,
           .beat = record_.beat,
-          .pedigree = record_.pedigree};
+          .pedigree = record_.pedigree,
+          .size = record_.size};
 }
 
 int Member::serve(std::uint64_t session) const { return session == session_ ? 0 : ESTALE; }
@@ -77,17 +106,20 @@ int Member::dissolve(std::uint64_t session, std::uint64_t term) const {
 }
 
 int Member::view(std::uint64_t session, const View& view, const View& confirmed,
-                 const std::vector<RegionMap>& inherit, const Pedigree& pedigree) {
+                 const std::vector<RegionMap>& inherit, const Pedigree& pedigree,
+                 std::uint64_t size) {
   if (const int error = serve(session)) return error;
   if (view.id.term < record_.promised) return ESTALE;
   if (view.id <= record_.view.id) return 0;  // a newer one of this client has overtaken it
   if (pedigree.size() < std::max(record_.members, record_.number + 1) || confirmed.id > view.id)
     return EINVAL;
+  if (!is_vote() && size > record_.size) return EINVAL;
   const bool later = std::ranges::any_of(
       pedigree, [&](const Holder& holder) { return holder.age.view.term > view.id.term; });
   if (later) return EINVAL;
   if (has(view.set, record_.number) && pedigree[record_.number].disk != record_.disk) return EINVAL;
   record_.promised = std::max(record_.promised, view.id.term);
+  if (!is_vote() && size != 0 && size != record_.size) resize(size);
   record_.view = view;
   if (confirmed.id > record_.confirmed.id) record_.confirmed = confirmed;
   record_.beat = 0;

@@ -23,9 +23,13 @@ struct MemberRecord {
   std::uint64_t disk = 0;  ///< its identity, a random number that is made with the record
   std::uint32_t beat = 0;  ///< see Age
   Pedigree pedigree;       ///< of the newest view
+  std::uint64_t region_bytes = 1;
+  /// Bytes of the group's disk in the newest view, or more while it grows; of a vote 0.
+  std::uint64_t size = 0;
 
   /// The record of a member in no view yet. Nothing is known of its content: any region may differ.
-  static MemberRecord first(unsigned number, unsigned members, std::uint32_t regions);
+  static MemberRecord first(unsigned number, unsigned members, std::uint64_t size,
+                            std::uint64_t region_bytes);
 };
 
 /// Decides on a client's orders, and keeps the maps. The caller makes changes of the record durable
@@ -54,12 +58,22 @@ class Member {
   int claim(std::uint64_t term, std::uint64_t session);
   /// True if claim() would.
   bool refuses(std::uint64_t term, std::uint64_t session) const;
+  /// Call it for a claim that was granted. The group's disk has `size` bytes from now on, or is
+  /// about to have them, and had `base` of them. Of what lies behind these, and behind the end that
+  /// the record knows, nothing is known: it may differ among the members. A smaller size changes
+  /// nothing, as its client uses the first part of the disk only. `view`: the one that is to grow;
+  /// in another one nothing does. None: any.
+  void grow(std::uint64_t base, std::uint64_t size, const ViewId& view);
+  /// Such a growth could not be recorded: the disk has `size` bytes, as before.
+  void take_back_growth(std::uint64_t size) { resize(size); }
   /// The answer to a claim, granted or refused.
   Claimed claimed() const;
-  /// `inherit`: the regions that absent members lack, or empty. EINVAL: the view counts on another
-  /// disk with this number.
+  /// `inherit`: the regions that absent members lack, or empty. `size`: of the disk in that view,
+  /// so that a growth which was given up leaves nothing behind; 0: the client knows no growth.
+  /// A vote records none. EINVAL: the view counts on another disk with this number, or a larger one
+  /// than was claimed.
   int view(std::uint64_t session, const View& view, const View& confirmed,
-           const std::vector<RegionMap>& inherit, const Pedigree& pedigree);
+           const std::vector<RegionMap>& inherit, const Pedigree& pedigree, std::uint64_t size);
   int confirm(std::uint64_t session, const View& view);
   /// Call it before a write to the regions [first, last]. A `copy` brings this member up to date.
   /// Until it is in step, the other members keep the map of the regions that it lacks.
@@ -84,7 +98,10 @@ class Member {
   int cool(std::uint64_t session, const RegionMap& regions, const Age& age, std::uint32_t known);
 
  private:
+  void resize(std::uint64_t size);
   void log(std::uint32_t region);
+  /// It has no disk.
+  bool is_vote() const { return record_.size == 0; }
   void know(const Age& age);
 
   MemberRecord record_;

@@ -62,6 +62,8 @@ void MemberDevice::submit(BackendRequest& request) {
   seat_->keep(services_, reactor_, [this, &request, regions](int error) {
     if (error == 0 && !is_served()) return refuse(request, ESTALE);
     if (error != 0) return request.done(request, error);
+    // A view may have made the disk smaller meanwhile, as a growth was given up.
+    if (!seat_->regions_of(request.offset, request.length)) return refuse(request, EIO);
     seat_->warm_up(regions->first, regions->second);
     inner_.submit(request);
   });

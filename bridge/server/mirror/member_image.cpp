@@ -112,7 +112,7 @@ bool is_understood(const Head& head) {
     return false;
   if (head.region_shift < wire::kMinRegionShift || head.region_shift > wire::kMaxRegionShift)
     return false;
-  if (head.size >> head.region_shift >= wire::kMaxMirrorRegions) return false;
+  if (head.size >> head.region_shift >= wire::kMaxGrownRegions) return false;
   return wire::decode_view(head.view, head.members).has_value() &&
          wire::decode_view(head.confirmed, head.members).has_value();
 }
@@ -122,7 +122,8 @@ MemberState state_of(const Head& head) {
   state.group = head.group;
   state.claimant = head.claimant;
   state.shape = {head.member, head.members, head.region_shift, head.size};
-  state.record = MemberRecord::first(head.member, head.members, state.shape.regions());
+  state.record =
+      MemberRecord::first(head.member, head.members, state.shape.size, state.shape.region_bytes());
   state.record.promised = head.promised;
   state.record.whole_epoch = head.whole_epoch;
   state.record.view = *wire::decode_view(head.view, head.members);
@@ -153,7 +154,7 @@ MemberState new_member(const wire::Uuid& group, const wire::MirrorShape& shape) 
   MemberState state;
   state.group = group;
   state.shape = shape;
-  state.record = MemberRecord::first(shape.member, shape.members, shape.regions());
+  state.record = MemberRecord::first(shape.member, shape.members, shape.size, shape.region_bytes());
   return state;
 }
 

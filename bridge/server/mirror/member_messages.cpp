@@ -39,6 +39,12 @@ std::vector<std::byte> copy_of_data(const rtrs::ServerRequest& request) {
   return {request.data.begin(), request.data.end()};
 }
 
+/// Bytes of its own disk that are there. A device stays as large as clients have been told.
+std::uint64_t room_of(const Device& device) {
+  const std::uint64_t size = device.geometry().size;
+  return std::min(size, device.lease.storage()->backend().shrunk_to().value_or(size));
+}
+
 /// Null: the device's session is not the one that the member serves.
 MemberDevice* served(const Device& device) {
   auto* const part = part_of<MemberDevice>(device.annexes);
@@ -64,6 +70,7 @@ bool MemberMessages::on_request(rtrs::ServerRequest& request, wire::MessageType 
       Handler{wire::kMirrorPull, false, &MemberMessages::pull},
       Handler{wire::kMirrorGuest, true, &MemberMessages::guest},
       Handler{wire::kMirrorDissolve, false, &MemberMessages::dissolve},
+      Handler{wire::kMirrorRoom, true, &MemberMessages::room},
   };
   const auto known = std::ranges::find(kHandlers, type, &Handler::type);
   if (known == kHandlers.end()) return false;
@@ -111,10 +118,8 @@ int MemberMessages::unfit_as_member(const Device& device, const wire::MirrorClai
     return refuse(EOPNOTSUPP,
                   "nothing of it outlives this server; give it a file, and name a "
                   "--state-directory");
-  if (claim.size > device.geometry().size)
-    return refuse(EINVAL,
-                  "the disk of the group is larger; let it be as large as the smallest "
-                  "member");
+  if (std::max(claim.size.value(), seat->shape().size) > room_of(device))
+    return refuse(EINVAL, "the disk of the group is larger; enlarge this one");
   return 0;
 }
 
@@ -128,7 +133,7 @@ void MemberMessages::claim(rtrs::ServerRequest& request) {
   int error = is_vote ? 0 : unfit_as_member(*device, *claim);
   std::shared_ptr<mirror::Seat> vote = is_vote ? vote_of(*device, *claim, error) : nullptr;
   if (error != 0) return finish(request, error);
-  if (request.data.size() < sizeof(wire::MirrorClaimResponse)) return finish(request, EINVAL);
+  if (request.data.size() < wire::kOldestMirrorClaimResponse) return finish(request, EINVAL);
   std::vector<std::uint64_t> disks;
   if (is_vote) {
     auto named = wire::decode_claimed_disks(request.message);
@@ -208,6 +213,7 @@ void MemberMessages::grant(const ClaimingPtr& claiming) {
 void MemberMessages::granted(const ClaimingPtr& claiming, int error) {
   Device* const device = session_.devices.usable(claiming->claim.device_id);
   if (error == 0 && device == nullptr) error = ENOTCONN;
+  if (error == EIO) error = not_recorded(claiming);
   if (error != 0) return end(claiming, error, false);
   claiming->seat->serve(claiming->session);
   const wire::MirrorClaim& claim = claiming->claim;
@@ -220,6 +226,20 @@ void MemberMessages::granted(const ClaimingPtr& claiming, int error) {
   end(claiming, 0, false);
 }
 
+/// A larger record needs room for another one beside the present one. A mirror whose members lack
+/// that goes on as it is.
+int MemberMessages::not_recorded(const ClaimingPtr& claiming) {
+  const wire::MirrorClaim& claim = claiming->claim;
+  const bool was_served = claiming->seat->take_back_growth(claiming->session);
+  if (!was_served || claim.base == 0 || claim.size == claim.base) return EIO;
+  const Device* const device = session_.devices.usable(claim.device_id);
+  const std::string name = device != nullptr ? device->name : std::string{};
+  session_.log.refusal(name, "cannot record that the mirror of " + in_quotes(name) +
+                                 " grows, so it keeps its size: make room in the state directory, "
+                                 "and it grows by itself");
+  return ENOSPC;
+}
+
 /// The answer may end the session, so nothing of it is touched afterwards.
 void MemberMessages::end(const ClaimingPtr& claiming, int error, bool refused) {
   rtrs::ServerRequest& request = claiming->request;
@@ -228,6 +248,23 @@ void MemberMessages::end(const ClaimingPtr& claiming, int error, bool refused) {
       error == 0 ? claiming->seat->answer(refused, pulls) : wire::MirrorClaimResponse{};
   claiming->seat->end_claim();
   if (error != 0) return finish(request, error);
+  const wire::ConstBytes bytes = rtrs::wire::bytes_of(answer);
+  finish_with(request, bytes.first(std::min(bytes.size(), request.data.size())));
+}
+
+/// Its client asks from time to time whether the storage has grown.
+void MemberMessages::room(rtrs::ServerRequest& request) {
+  const auto message = wire::decode<wire::MirrorRoom>(request.message, wire::kMirrorRoom);
+  if (!message) return finish(request, EINVAL);
+  Device* const device = session_.devices.usable(message->device_id);
+  if (device == nullptr) return finish(request, ENOTCONN);
+  const MemberDevice* const part = served(*device);
+  if (part == nullptr) return finish(request, ESTALE);
+  device->lease.look_again();
+  wire::MirrorRoomResponse answer;
+  answer.header = wire::header_of(wire::kMirrorRoomResponse);
+  answer.size = part->seat().size();
+  answer.room = room_of(*device);
   finish_with(request, rtrs::wire::bytes_of(answer));
 }
 
@@ -239,7 +276,7 @@ void MemberMessages::ended(rtrs::ServerRequest& request, mirror::Seat& seat, int
 }
 
 void MemberMessages::view(rtrs::ServerRequest& request) {
-  const auto message = wire::decode<wire::MirrorView>(request.message, wire::kMirrorView);
+  const auto message = wire::decode_view_message(request.message);
   if (!message) return finish(request, EINVAL);
   const Device* const device = session_.devices.usable(message->device_id);
   if (device == nullptr) return finish(request, ENOTCONN);
@@ -254,7 +291,8 @@ void MemberMessages::view(rtrs::ServerRequest& request) {
   const auto pedigree = wire::take_pedigree(rest);
   const auto inherit = wire::decode_inherited(rest, view->set, shape.members, shape.regions());
   if (!pedigree || !inherit) return finish(request, EINVAL);
-  const int error = part->seat().view(part->session(), *view, *confirmed, *inherit, *pedigree);
+  const int error =
+      part->seat().view(part->session(), *view, *confirmed, *inherit, *pedigree, message->size);
   ended(request, part->seat(), error);
 }
 

@@ -42,7 +42,9 @@ class MemberMessages final : public SessionAnnex {
   void turn(const ClaimingPtr& claiming);
   void grant(const ClaimingPtr& claiming);
   void granted(const ClaimingPtr& claiming, int error);
+  int not_recorded(const ClaimingPtr& claiming);
   void end(const ClaimingPtr& claiming, int error, bool refused);
+  void room(rtrs::ServerRequest& request);
   void view(rtrs::ServerRequest& request);
   void confirm(rtrs::ServerRequest& request);
   void regions(rtrs::ServerRequest& request);

@@ -15,8 +15,9 @@ namespace rnbd::mirror {
 
 /// The parts that must become durable together. The head follows the first pages, so that a view
 /// never stands there without the regions that its absent members lack. The rest may follow at any
-/// time.
+/// time. A new record, and one whose pages get other places, is written as a whole.
 struct Save {
+  std::vector<std::byte> whole;  ///< in place of all others; empty: parts only
   std::vector<Patch> first;
   std::optional<Patch> head;
   std::vector<Patch> rest;
@@ -39,6 +40,13 @@ struct FoundMember {
   std::unique_ptr<MemberFile> file;
 };
 
+/// The outcome for a record that was to be written as a whole.
+struct Creation {
+  /// Null: the record of before is in its place, if there was one.
+  std::unique_ptr<MemberFile> file{};
+  std::string trouble{};  ///< why it is not durable; "": it is
+};
+
 /// The outcome for a record that was to be taken away.
 struct Removal {
   bool gone = false;      ///< it is no record any more
@@ -54,9 +62,9 @@ class MemberStore {
   /// Errors: EBADMSG (a record that is damaged); else the obstacle to knowing it, which may pass.
   virtual tl::expected<std::optional<FoundMember>, rtrs::Failure> load(
       const wire::Uuid& storage) = 0;
-  /// Durable when it returns. May block.
-  virtual tl::expected<std::unique_ptr<MemberFile>, std::string> create(
-      const wire::Uuid& storage, const std::vector<std::byte>& image) = 0;
+  /// Durable when it returns, unless there is trouble. Takes the place of an older record. May
+  /// block.
+  virtual Creation create(const wire::Uuid& storage, const std::vector<std::byte>& image) = 0;
   /// Takes the record away, durably unless there is trouble. A copy of it may stay for people. May
   /// block.
   virtual Removal remove(const wire::Uuid& storage) = 0;

@@ -24,6 +24,14 @@ std::string words_of(const wire::Uuid& group, const wire::MirrorShape& shape) {
          " bytes";
 }
 
+/// The disk of a client that knows growth may have another size than that of the record, which
+/// tells it the size of regions, too.
+bool is_of(const wire::MirrorClaim& claim, const wire::MirrorShape& shape) {
+  if (claim.base == 0) return wire::shape_of(claim) == shape;
+  return claim.member == shape.member && claim.members == shape.members &&
+         claim.size >> shape.region_shift < wire::kMaxGrownRegions;
+}
+
 std::uint64_t new_identity() {
   std::random_device random;
   return (std::uint64_t{random()} << 32 | random()) | 1U;  // 0 is nobody's
@@ -46,6 +54,7 @@ void Seat::load() {
   }
   if (!*found) return;
   file_ = std::move((*found)->file);
+  laid_out_ = (*found)->image.state.shape.size;
   adopt(std::move((*found)->image.state), (*found)->image.sequence);
   taken_ = true;
 }
@@ -153,7 +162,7 @@ rtrs::Failure Seat::misfit(const wire::MirrorClaim& claim,
   if (!member_ && !trouble_.empty())
     return {EIO, damaged_ ? "its record as a member is damaged"
                           : "its record as a member could not be read: " + trouble_};
-  if (member_ && (claim.group != about_.group || wire::shape_of(claim) != about_.shape))
+  if (member_ && (claim.group != about_.group || !is_of(claim, about_.shape)))
     return {EEXIST, "its record says " + words_of(about_.group, about_.shape) +
                         ", and the client says " + words_of(claim.group, wire::shape_of(claim))};
   if (member_ && !member_->is_of(disks))
@@ -188,7 +197,38 @@ void Seat::grant(const wire::MirrorClaim& claim, std::uint64_t session) {
   if (!member_) adopt(new_member(claim.group, wire::shape_of(claim)), 0);
   if (member_->claim(claim.term, session) != 0) return;
   about_.claimant = claim.claimant;
+  if (claim.base != 0) grow(claim);
   if (member_->is_kept() || file_ != nullptr) changes_.head = true;
+}
+
+/// The regions that it adds to the maps are durable with the answer, also where the record has had
+/// this size before.
+void Seat::grow(const wire::MirrorClaim& claim) {
+  (void)member_->take_changed();
+  member_->grow(claim.base, claim.size, {claim.seq == 0 ? 0 : claim.term.value(), claim.seq});
+  if (!member_->take_changed()) return;
+  about_.shape.size = member_->record().size;
+  changes_.whole = true;
+}
+
+bool Seat::take_back_growth(std::uint64_t session) {
+  const std::lock_guard lock{mutex_};
+  const bool grown = member_ && laid_out_ && member_->record().size > *laid_out_;
+  if (grown) {
+    member_->take_back_growth(*laid_out_);
+    about_.shape.size = *laid_out_;
+    changes_.whole = true;
+  }
+  return serves(session);
+}
+
+/// The new room is in the activity log, so it is warm.
+void Seat::use_growth() {
+  const std::lock_guard lock{mutex_};
+  const std::uint32_t known = warm_.regions();
+  size_ = about_.shape.size;
+  warm_.resize(about_.shape.regions());
+  for (auto region = known; region < warm_.regions(); ++region) warm_.add(region);
 }
 
 /// The storage may be somebody else's disk, which a mirror names by mistake.
@@ -199,6 +239,7 @@ void Seat::forget_unrecorded() {
 
 void Seat::forget(const std::string& trouble) {
   file_.reset();
+  laid_out_.reset();
   trouble_ = trouble;
   damaged_ = false;
   member_.reset();
@@ -262,9 +303,10 @@ tl::expected<void, rtrs::Failure> Seat::removed(const Removal& removal, const wi
 }
 
 void Seat::serve(std::uint64_t session) {
-  if (serves(session)) return;
+  if (serves(session)) return use_growth();
   {
     const std::lock_guard lock{mutex_};
+    size_ = about_.shape.size;
     find_warm();
   }
   served_ = session;
@@ -316,9 +358,10 @@ wire::MirrorClaimResponse Seat::answer(bool refused, bool pulls) const {
 std::optional<std::pair<std::uint32_t, std::uint32_t>> Seat::regions_of(
     std::uint64_t offset, std::uint64_t length) const {
   const std::uint64_t sector = wire::kSectorSize;
-  const std::uint64_t end = (size_ + sector - 1) / sector * sector;
-  if (length == 0 || offset >= size_ || length > end - offset) return {};
-  const std::uint64_t last = std::min(offset + length, size_) - 1;
+  const std::uint64_t size = this->size();
+  const std::uint64_t end = (size + sector - 1) / sector * sector;
+  if (length == 0 || offset >= size || length > end - offset) return {};
+  const std::uint64_t last = std::min(offset + length, size) - 1;
   return std::pair{static_cast<std::uint32_t>(offset >> shift_),
                    static_cast<std::uint32_t>(last >> shift_)};
 }
@@ -346,15 +389,22 @@ void Seat::note_maps(const Maps& before) {
 }
 
 int Seat::view(std::uint64_t session, const View& view, const View& confirmed,
-               const std::vector<RegionMap>& inherit, const Pedigree& pedigree) {
+               const std::vector<RegionMap>& inherit, const Pedigree& pedigree,
+               std::uint64_t size) {
   const std::lock_guard lock{mutex_};
   if (const int error = order(session)) return error;
   if (too_far(view.id.term) || too_far(confirmed.id.term)) return ERANGE;
   const Maps before = member_->record().maps;
   const ViewId last = member_->record().view.id;
-  if (const int error = member_->view(session, view, confirmed, inherit, pedigree)) return error;
+  if (const int error = member_->view(session, view, confirmed, inherit, pedigree, size))
+    return error;
   if (member_->record().view.id == last) return 0;
-  note_maps(before);
+  if (member_->record().size == about_.shape.size)
+    note_maps(before);
+  else
+    changes_.whole = true;
+  size_ = about_.shape.size = member_->record().size;
+  warm_.resize(about_.shape.regions());
   remember_view(about_, view.id);
   changes_.head = true;
   return 0;
@@ -440,64 +490,90 @@ void Seat::keep(const Services& services, rtrs::Reactor* reactor,
   then ? then(0) : run_save(services, reactor);
 }
 
+struct Seat::Saving {
+  Save save;
+  std::uint64_t size = 0;      ///< bytes of the group's disk by this record
+  std::uint64_t sequence = 0;  ///< of the newest head before
+  std::unique_ptr<MemberFile> made;
+  tl::expected<void, std::string> result =
+      tl::unexpected(std::string{"this server lacks memory, descriptors or threads"});
+};
+
 /// Changes during a save are saved together after it.
 void Seat::run_save(const Services& services, rtrs::Reactor* reactor) {
-  struct Run {
-    Save save;
-    tl::expected<void, std::string> result =
-        tl::unexpected(std::string{"this server lacks memory, descriptors or threads"});
-  };
-  const auto run = std::make_shared<Run>();
+  const auto saving = std::make_shared<Saving>();
   {
     const std::lock_guard lock{mutex_};
-    run->save = prepare();
+    saving->size = about_.shape.size;
+    saving->sequence = sequence_;
+    saving->save = prepare();
   }
   services.record(
       reactor,
-      [self = shared_from_this(), run] {
-        attempt([&] { run->result = self->write_out(run->save); });
+      [self = shared_from_this(), saving] {
+        attempt([&] { saving->result = self->write_out(saving->save, saving->made); });
       },
-      [self = shared_from_this(), run, &services, reactor] {
-        self->saved(services, reactor, run->result);
+      [self = shared_from_this(), saving, &services, reactor] {
+        self->saved(services, reactor, *saving);
       });
 }
 
+/// With another size the pages get other places in the file, so that it is another file.
 Save Seat::prepare() {
   Save save;
   asked_ = wanted_;
   saving_ = std::exchange(changes_, {});
-  if (file_ == nullptr) {  // becomes one
-    save.head = Patch{0, whole_image(state(), sequence_)};
+  if (laid_out_ != about_.shape.size) {
+    saving_.whole = true;
+    save.whole = whole_image(state(), ++sequence_);
     return save;
   }
   const MemberRecord& record = member_->record();
   const auto patch = [&](const Place& place) {
     return page_patch(about_.shape, record, place.first, place.second);
   };
+  if (saving_.whole) {
+    saving_.head = true;
+    saving_.first.clear();
+    saving_.rest.clear();
+    for (unsigned map = 0; map < maps_of(about_.shape); ++map)
+      for (std::size_t page = 0; page < pages_of(about_.shape); ++page)
+        saving_.first.insert({map, page});
+  }
   std::ranges::transform(saving_.first, std::back_inserter(save.first), patch);
   std::ranges::transform(saving_.rest, std::back_inserter(save.rest), patch);
   if (saving_.head) save.head = head_patch(about_, record, ++sequence_);
   return save;
 }
 
-tl::expected<void, std::string> Seat::write_out(const Save& save) {
-  if (file_ != nullptr) return file_->write(save);
-  auto made = store_->create(storage_, save.head->bytes);
-  if (!made) return tl::unexpected(made.error());
-  file_ = *std::move(made);
+tl::expected<void, std::string> Seat::write_out(const Save& save,
+                                                std::unique_ptr<MemberFile>& made) {
+  if (save.whole.empty()) return file_->write(save);
+  Creation creation = store_->create(storage_, save.whole);
+  made = std::move(creation.file);
+  if (!creation.trouble.empty()) return tl::unexpected(std::move(creation.trouble));
   return {};
 }
 
-void Seat::saved(const Services& services, rtrs::Reactor* reactor,
-                 const tl::expected<void, std::string>& result) {
+/// After a failure the next save contains these changes, too, and its head has the same place: the
+/// other one is whole.
+void Seat::saved(const Services& services, rtrs::Reactor* reactor, Saving& saving) {
+  const tl::expected<void, std::string>& result = saving.result;
   std::vector<Waiter> done;
   bool more = false;
   {
     const std::lock_guard lock{mutex_};
-    if (!result) {  // the next save contains these changes, too
+    if (!result) {
+      if (saving.made == nullptr) sequence_ = saving.sequence;
+      changes_.whole = changes_.whole || saving_.whole;
       changes_.head = changes_.head || saving_.head;
       changes_.first.merge(saving_.first);
       changes_.rest.merge(saving_.rest);
+    }
+    if (saving.made != nullptr) {
+      file_ = std::move(saving.made);
+      laid_out_.reset();
+      if (result) laid_out_ = saving.size;
     }
     while (!waiters_.empty() && waiters_.front().ticket <= asked_) {
       done.push_back(std::move(waiters_.front()));

@@ -68,7 +68,7 @@ class Seat final : public StorageAnnex, public std::enable_shared_from_this<Seat
     return session != 0 && served_.load(std::memory_order_acquire) == session;
   }
   /// Of the group's disk, in bytes, while a session is served.
-  std::uint64_t size() const { return size_; }
+  std::uint64_t size() const { return size_.load(std::memory_order_relaxed); }
   /// The regions of a range of the storage in bytes; nullopt when it ends behind the group's disk.
   std::optional<std::pair<std::uint32_t, std::uint32_t>> regions_of(std::uint64_t offset,
                                                                     std::uint64_t length) const;
@@ -95,7 +95,10 @@ class Seat final : public StorageAnnex, public std::enable_shared_from_this<Seat
   void fence();
   /// Grants the claim. The caller knows that no request of another session runs. Then call keep().
   void grant(const wire::MirrorClaim& claim, std::uint64_t session);
-  /// The grant is durable: serves the session.
+  /// The grant could not be kept: the record has the size again that its file has, so that it fits
+  /// there. True: a client was served, and grows no more than its record does.
+  bool take_back_growth(std::uint64_t session);
+  /// The grant is durable: serves the session, and what the claim has added to the disk.
   void serve(std::uint64_t session);
   /// The session has closed the device.
   void leave(std::uint64_t session);
@@ -110,7 +113,7 @@ class Seat final : public StorageAnnex, public std::enable_shared_from_this<Seat
 
   // Orders of the served session; ESTALE for any other. Call keep() afterwards.
   int view(std::uint64_t session, const View& view, const View& confirmed,
-           const std::vector<RegionMap>& inherit, const Pedigree& pedigree);
+           const std::vector<RegionMap>& inherit, const Pedigree& pedigree, std::uint64_t size);
   int confirm(std::uint64_t session, const View& view);
   int cool(std::uint64_t session, const RegionMap& regions, const Age& age, std::uint32_t known);
   int write(std::uint64_t session, std::uint32_t first, std::uint32_t last);
@@ -144,10 +147,11 @@ class Seat final : public StorageAnnex, public std::enable_shared_from_this<Seat
     std::function<void(int error)> then;
   };
   struct Changes {
+    bool whole = false;  ///< all of it, also pages that the sets do not name
     bool head = false;
     std::set<Place> first;
     std::set<Place> rest;
-    bool none() const { return !head && first.empty() && rest.empty(); }
+    bool none() const { return !whole && !head && first.empty() && rest.empty(); }
   };
   struct Claimant {
     const Services* services = nullptr;
@@ -161,6 +165,8 @@ class Seat final : public StorageAnnex, public std::enable_shared_from_this<Seat
   void note_maps(const Maps& before);
   void note_regions(unsigned map, std::uint32_t first, std::uint32_t last);
   void adopt(MemberState state, std::uint64_t sequence);
+  void grow(const wire::MirrorClaim& claim);
+  void use_growth();
   MemberState state() const;
   void forget_unrecorded();
   /// `trouble`: why other clients are not let in; "": they are.
@@ -170,9 +176,10 @@ class Seat final : public StorageAnnex, public std::enable_shared_from_this<Seat
   void find_warm();
 
   void run_save(const Services& services, rtrs::Reactor* reactor);
-  tl::expected<void, std::string> write_out(const Save& save);
-  void saved(const Services& services, rtrs::Reactor* reactor,
-             const tl::expected<void, std::string>& result);
+  struct Saving;
+  /// `made`: the record's new file, see MemberStore::create().
+  tl::expected<void, std::string> write_out(const Save& save, std::unique_ptr<MemberFile>& made);
+  void saved(const Services& services, rtrs::Reactor* reactor, Saving& saving);
 
   const std::shared_ptr<MemberStore> store_;
   const wire::Uuid storage_;
@@ -180,9 +187,9 @@ class Seat final : public StorageAnnex, public std::enable_shared_from_this<Seat
   std::atomic<bool> taken_{false};
   std::atomic<std::uint64_t> served_{0};
   std::atomic<std::uint64_t> last_session_{0};
-  RegionMap warm_;          ///< used by the served session, on its reactor
-  std::uint64_t size_ = 0;  ///< of the group's disk; constant while a session is served
-  unsigned shift_ = 0;      ///< of a region; likewise
+  RegionMap warm_;                      ///< used by the served session, on its reactor
+  std::atomic<std::uint64_t> size_{0};  ///< of the group's disk, by its record that is durable
+  unsigned shift_ = 0;                  ///< of a region; constant while a session is served
 
   mutable std::mutex mutex_;  ///< guards the rest; never held for I/O
   MemberState about_;         ///< except for the record, which member_ has
@@ -191,9 +198,12 @@ class Seat final : public StorageAnnex, public std::enable_shared_from_this<Seat
   bool damaged_ = false;  ///< likewise: the record was read, and makes no sense
   wire::Uuid former_{};   ///< group that was dissolved into this storage; zeros: none
   std::unique_ptr<MemberFile> file_;  ///< used by one save at a time, without the lock
-  std::uint64_t sequence_ = 0;        ///< of the newest head
-  Changes changes_;                   ///< since the last save began
-  Changes saving_;                    ///< the changes in this save
+  /// Bytes of the group's disk by whose regions its pages are laid out. None: there is no file, or
+  /// it may be another one after a loss of power.
+  std::optional<std::uint64_t> laid_out_;
+  std::uint64_t sequence_ = 0;  ///< of the newest head
+  Changes changes_;             ///< since the last save began
+  Changes saving_;              ///< the changes in this save
   bool is_saving_ = false;
   std::uint64_t wanted_ = 0;  ///< ticket
   std::uint64_t asked_ = 0;   ///< of the save that runs

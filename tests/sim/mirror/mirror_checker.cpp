@@ -85,6 +85,16 @@ void MirrorChecker::forced(const Values& content, const Values& durable) {
   }
   under_way_.clear();
   flushes_.clear();
+  sectors_ = kSectors;  // that member may know nothing of growth
+}
+
+void MirrorChecker::sized(std::uint64_t sectors, const Possible& found) {
+  if (sectors < sectors_) throw MirrorViolation("users see a disk that has become smaller");
+  for (std::uint64_t sector = sectors_; sector < sectors; ++sector) {
+    possible_[sector] = lasting_[sector] = found[sector];
+    for (auto& [id, flush] : flushes_) flush[sector] = found[sector];
+  }
+  sectors_ = sectors;
 }
 
 void MirrorChecker::not_superseded(unsigned client) const {

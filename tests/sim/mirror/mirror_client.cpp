@@ -72,6 +72,12 @@ void MirrorClient::attached() {
   if (world.plain_) throw MirrorViolation("a client attaches to a mirror that was dissolved");
   astray = mirror::history_of(group.term()) < world.history_;
   if (!astray) world.checker.attached(number);
+  grown();
+}
+
+void MirrorClient::grown() {
+  sectors = group.disk_size() / kSectorBytes;
+  if (!astray) world.sized(*this);
 }
 
 bool MirrorClient::force(unsigned member) {
@@ -178,9 +184,8 @@ void MirrorClient::submit() {
       world.rng.pick({Kind::write, Kind::write, Kind::read, Kind::read, Kind::flush});
   const Kind other = zeroes ? world.rng.pick({Kind::zero, Kind::extents}) : usual;
   const Kind kind = replaced ? Kind::read : other;
-  const std::uint64_t begin = world.rng.below(world.options.sectors);
-  const mirror::Range range{
-      begin, world.rng.between(begin + 1, std::min(begin + 5, world.options.sectors))};
+  const std::uint64_t begin = world.rng.below(sectors);
+  const mirror::Range range{begin, world.rng.between(begin + 1, std::min(begin + 5, sectors))};
   const std::uint64_t operation = next_request++;
   requests[operation] = {kind, range};
   const std::uint64_t value = kind == Kind::write ? world.next_value++ : 0;

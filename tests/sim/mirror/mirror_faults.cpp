@@ -152,7 +152,7 @@ void MirrorWorld::fault() {
   if (chance >= 90 && member == vote()) return claim_by_others();
   if (chance == 98 && may_replace(member)) return replace(member);
   if (chance >= 95) {
-    held(member).unreadable[rng.below(options.sectors)] = 1;
+    held(member).unreadable[rng.below(kSectors)] = 1;
     return;
   }
   MirrorClient& client =
@@ -255,19 +255,24 @@ void MirrorWorld::lose_twice() {
 }
 
 /// A disk shows what nobody has written, and an operator has another member's data replace it.
+/// New room would be made equal from any member.
 void MirrorWorld::rot() {
   using State = mirror::Verification::State;
   if (!make_whole()) return;
   quiet_ = true;
   mirror::Group& group = clients_.back()->group;
-  const auto still = [&] { return group.whole() && !group.verification().is_running(); };
+  if (disks_grow())
+    for (MirrorNode& node : nodes_) enlarge(node, kMostSectors);
+  const auto still = [&] {
+    return group.whole() && !group.verification().is_running() && has_grown(*clients_.back());
+  };
   // A forced decision may have come into force meanwhile, with another disk.
   if (until(still) && clients_.back()->names == holders()) {
     const unsigned member = any_disk();
     const unsigned good = (member + 1) % options.members;
     MirrorNode& node = held(member);
     std::fill(held(good).unreadable.begin(), held(good).unreadable.end(), 0);
-    rotten_ = rng.below(options.sectors);
+    rotten_ = rng.below(kSectors);
     found_ = false;
     const std::uint64_t before = std::exchange(node.cached[*rotten_], kRotten);
     node.durable[*rotten_] = kRotten;

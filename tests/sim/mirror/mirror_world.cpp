@@ -14,7 +14,6 @@ namespace {
 
 constexpr unsigned kHealingSteps = 30000;
 constexpr unsigned kBusySteps = 300;  // of the healing ones: requests go on
-constexpr std::uint64_t kSectors = 11;
 constexpr std::uint64_t kSessionsPerClient = 1000000;
 
 void tell_zeroes(const Values& data, mirror::Answer& answer) {
@@ -30,15 +29,18 @@ void tell_zeroes(const Values& data, mirror::Answer& answer) {
 }  // namespace
 
 MirrorWorld::MirrorWorld(std::uint64_t seed, bool trace)
-    : rng{seed}, checker{kSectors}, trace_{trace}, lag_{~seed} {
+    : rng{seed},
+      trace_{trace},
+      lag_{~seed},
+      growth_{seed ^ 0x9E3779B97F4A7C15},
+      refusals_{seed ^ 0x7265667573616C} {
   options.members = rng.pick({2U, 3U, 3U, 3U, 4U, 5U});
   options.region_sectors = rng.pick({1U, 2U, 4U, 4U});
   options.unit_sectors = rng.pick({1U, 2U, 4U});
   options.span = rng.pick({1U, 3U, 8U});
   options.span_beside = 2;
-  options.sectors = kSectors;
-  options.regions =
-      static_cast<std::uint32_t>((kSectors + options.region_sectors - 1) / options.region_sectors);
+  options.granule = kSectorBytes;
+  options.most_regions = kMostSectors;
   options.degraded = rng.chance(250) ? mirror::Degraded::quorum : mirror::Degraded::allow;
   mood_ = {.fault = rng.pick({5U, 15U, 25U, 60U}),
            .request = rng.pick({100U, 300U, 500U, 700U}),
@@ -67,7 +69,11 @@ MirrorWorld::MirrorWorld(std::uint64_t seed, bool trace)
            .astray = rng.pick({0U, 0U, 300U}),
            .verify = rng.pick({0U, 0U, 30U}),
            .steps = rng.pick({300U, 700U, 1500U}),
-           .lag = lag_.pick({0U, 0U, 300U, 700U})};
+           .lag = lag_.pick({0U, 0U, 300U, 700U}),
+           .grow = growth_.pick({0U, 0U, 10U, 30U}),
+           .grows = growth_.chance(300),
+           .unrecorded = refusals_.pick({0U, 0U, 0U, 300U}),
+           .put_off = refusals_.pick({0U, 0U, 0U, 100U})};
   if (mood_.scene != 0) mood_.fault = 2;
   if (options.members > 3) mood_.risen = rng.chance(500);
   mood_.back = rng.chance(300);
@@ -123,9 +129,10 @@ void MirrorWorld::mistype(unsigned member) {
 }
 
 mirror::MemberRecord MirrorWorld::first_record(unsigned member) {
+  const std::uint64_t size = kSectors * kSectorBytes;
   auto record = member == vote()
-                    ? mirror::MemberRecord::first(mirror::kVote, options.members, 0)
-                    : mirror::MemberRecord::first(member, options.members, options.regions);
+                    ? mirror::MemberRecord::first(mirror::kVote, options.members, 0, region_bytes())
+                    : mirror::MemberRecord::first(member, options.members, size, region_bytes());
   record.disk = next_disk_++;
   return record;
 }
@@ -134,9 +141,9 @@ mirror::MemberRecord MirrorWorld::first_record(unsigned member) {
 MirrorNode MirrorWorld::new_node(unsigned member) {
   MirrorNode node;
   node.number = member;
-  node.unreadable.resize(kSectors);
+  node.unreadable.resize(kMostSectors);
   fill(node, member != 0 && member != vote() && rng.chance(mood_.foreign));
-  if (member == 0) node.cached = node.durable = Values(kSectors, 0);
+  if (member == 0) node.cached = node.durable = Values(kMostSectors, 0);
   node.member = std::make_unique<mirror::Member>(first_record(member), node.epoch);
   return node;
 }
@@ -154,9 +161,9 @@ unsigned MirrorWorld::another_node(unsigned member) {
 MirrorNode MirrorWorld::node_in_step(unsigned member, bool is_old) {
   MirrorNode node;
   node.number = member;
-  node.unreadable.resize(kSectors);
+  node.unreadable.resize(kMostSectors);
   node.overwrite = true;
-  node.cached = node.durable = Values(kSectors, 0);
+  node.cached = node.durable = Values(kMostSectors, 0);
   mirror::MemberRecord record = first_record(member);
   if (votes_) record.view.set = mirror::with(record.view.set, mirror::kVote);
   record.view.id = {2, 1};
@@ -191,6 +198,7 @@ void MirrorWorld::say(const std::string& text) const {
 }
 
 void MirrorWorld::new_client(std::vector<unsigned> names) {
+  options.size = told_size(names);
   options.first_session = clients_.size() * kSessionsPerClient + 1;
   const auto number = static_cast<unsigned>(clients_.size());
   std::string text = "client " + std::to_string(number) + " begins with";
@@ -215,13 +223,16 @@ void MirrorWorld::run() {
   if (mood_.joins) go_back_while_joining();
   if (mood_.again) begin_again();
   if (mood_.stalls) stall();
+  if (mood_.grows) grow();
   if (mood_.twice) lose_twice();
   if (mood_.rots) rot();
   vote_scenes();
   if (mood_.dissolves && dissolve()) return;
   heal();
   if (rng.chance(mood_.force)) force_one();
-  for (unsigned i = 0; i < kHealingSteps; ++i) {
+  // The last thread of many clients has few turns, and the new room takes some more.
+  const unsigned most = disks_grow() ? 3 * kHealingSteps : kHealingSteps;
+  for (unsigned i = 0; i < most; ++i) {
     quiet_ = i >= kBusySteps;
     if (i % 100 == 0 && clients_.back()->names != holders()) replace_clients();
     if (i > kHealingSteps / 2 && (forced_ != 0 || in_doubt_)) force_again();
@@ -258,6 +269,10 @@ void MirrorWorld::step(bool faults) {
   const std::uint64_t chance = rng.below(1000);
   if (rng.chance(mood_.time)) time_ += kLease;
   if (mood_.lag != 0 && lag_.chance(400)) carry_late_ones(*clients_[lag_.below(clients_.size())]);
+  if (mood_.grow != 0 && growth_.chance(mood_.grow))
+    enlarge(nodes_[growth_.below(nodes_.size())], growth_.between(kSectors, kMostSectors));
+  if (disks_grow() && growth_.chance(30)) look_at_rooms(*clients_.back());
+  if (mood_.put_off != 0) put_off_growth();
   if (chance < 550 && !net_.empty()) return deliver();
   if (faults && rng.chance(mood_.fault)) return fault();
   if (faults && rng.chance(mood_.identity)) return change_identity();
@@ -319,7 +334,8 @@ bool MirrorWorld::half_way() const {
   return std::any_of(net_.begin(), net_.end(), [&](const Message& message) {
     const bool own = message.command.operation >= mirror::Group::kOwn;
     return message.client + 1 == clients_.size() && message.is_answer &&
-           (message.command.order == mirror::Order::view || own);
+           (message.command.order == mirror::Order::view ||
+            message.command.order == mirror::Order::grow || own);
   });
 }
 
@@ -414,7 +430,7 @@ void MirrorWorld::pull(Message message, const MirrorNode& source) {
 void MirrorWorld::fill(MirrorNode& node, bool foreign) {
   node.foreign = foreign;
   node.overwrite = !foreign || rng.chance(300);
-  node.cached = node.durable = Values(kSectors, foreign ? kForeign : kNothing);
+  node.cached = node.durable = Values(kMostSectors, foreign ? kForeign : kNothing);
 }
 
 /// Nothing lands on data of others, and no group begins beside them, before an operator allows it.
@@ -462,20 +478,22 @@ int MirrorWorld::carry_out(Message& message) {
   mirror::Answer& answer = message.answer;
   MirrorNode& node = nodes_[message.node];
   mirror::Member& member = *node.member;
+  const bool is_beyond = command.range.end * kSectorBytes > member.record().size;
+  if (is_beyond && member.serve(command.session) == 0)
+    throw MirrorViolation("a member is used beyond the size that it has recorded");
   const auto begin = static_cast<std::ptrdiff_t>(command.range.begin);
   const auto end = static_cast<std::ptrdiff_t>(command.range.end);
   int error = 0;
   switch (command.order) {
     case mirror::Order::claim:
-      if (!member.is_of(command.disks)) return EEXIST;
-      error = member.claim(command.term, command.session);
+      error = claim(message);
       answer.claimed = over_wire(member.claimed(), command.member, options.members);
       answer.claimed.pulls = command.session % 2 == 0;
       return error;
     case mirror::Order::inspect:
-      error = std::ranges::all_of(node.cached, [](auto value) { return value == kNothing; })
-                  ? 0
-                  : ENOTEMPTY;
+      for (std::uint64_t at = 0; at < clients_[message.client]->group.disk_size() / kSectorBytes;
+           ++at)
+        if (node.cached[at] != kNothing) error = ENOTEMPTY;
       return member.serve(command.session) != 0 ? ESTALE : error;
     case mirror::Order::view:
       error = member.serve(command.session);
@@ -484,13 +502,13 @@ int MirrorWorld::carry_out(Message& message) {
         error =
             member.view(command.session, over_wire(command.view, options.members),
                         over_wire(command.confirmed, options.members), over_wire(command.inherit),
-                        over_wire(command.pedigree, options.members));
+                        over_wire(command.pedigree, options.members), command.size);
       if (error == 0) viewed(message);
       return error;
     case mirror::Order::confirm:
       return member.confirm(command.session, command.view);
     case mirror::Order::beat:
-      return member.cool(command.session, mirror::RegionMap{options.regions}, command.age, 0);
+      return member.cool(command.session, {}, command.age, 0);
     case mirror::Order::cool:
       return member.cool(command.session, over_wire(command.regions), command.age,
                          command.age.beat);
@@ -511,6 +529,15 @@ int MirrorWorld::carry_out(Message& message) {
       error = member.serve(command.session);
       if (error == 0) node.durable = node.cached;
       return error;
+    case mirror::Order::room:
+      if (message.command.member == vote()) throw MirrorViolation("a vote is asked for room");
+      answer.room = node.room * kSectorBytes;
+      return member.serve(command.session);
+    case mirror::Order::grow:
+      if (message.command.member == vote()) throw MirrorViolation("a vote is to grow");
+      error = claim(message);
+      answer.claimed.size = member.record().size;
+      return error;
     case mirror::Order::dissolve:
       error = member.dissolve(command.session, command.term);
       if (error == 0) become_plain(message);
@@ -530,6 +557,22 @@ int MirrorWorld::carry_out(Message& message) {
   return error;
 }
 
+/// A server has no more room than its disk. That of its record may be too small for a larger one.
+int MirrorWorld::claim(const Message& message) {
+  const mirror::Command& command = message.command;
+  MirrorNode& node = nodes_[message.node];
+  if (command.size > node.room * kSectorBytes) return EINVAL;
+  if (!node.member->is_of(command.disks)) return EEXIST;
+  const int error = node.member->claim(command.term, command.session);
+  if (error != 0) return error;
+  const std::uint64_t before = node.member->record().size;
+  node.member->grow(command.base, command.size, command.view.id);
+  const bool grows = command.order == mirror::Order::grow && faults_;
+  if (!grows || !refusals_.chance(mood_.unrecorded)) return 0;
+  node.member->take_back_growth(before);
+  return ENOSPC;
+}
+
 /// It has no record any more. Its content is all that there is.
 void MirrorWorld::become_plain(const Message& message) {
   const unsigned place = message.node;
@@ -539,7 +582,7 @@ void MirrorWorld::become_plain(const Message& message) {
   if (plain_) throw MirrorViolation("a mirror is dissolved into two disks");
   plain_ = place;
   MirrorNode& node = nodes_[place];
-  for (std::uint64_t sector = 0; sector < kSectors; ++sector) {
+  for (std::uint64_t sector = 0; sector < checker.sectors(); ++sector) {
     checker.at_end(sector, node.cached[sector]);
     checker.at_end(sector, node.durable[sector]);
   }
@@ -700,6 +743,7 @@ void MirrorWorld::heal() {
     node.up = true;
     node.full = false;
     std::fill(node.unreadable.begin(), node.unreadable.end(), 0);
+    if (disks_grow()) enlarge(node, kMostSectors);
   }
   free_strangers();
   allow_overwriting();
@@ -723,6 +767,7 @@ void MirrorWorld::allow_overwriting() {
 bool MirrorWorld::healed() const {
   const MirrorClient& client = *clients_.back();
   if (client.dead || !client.group.whole()) return false;
+  if (!has_grown(client)) return false;
   if (!client.out.empty() || !unsent_.empty()) return false;
   const bool knows_all = std::none_of(client.broken.begin(), client.broken.end(),
                                       [](char broken) { return broken != 0; });
@@ -730,7 +775,7 @@ bool MirrorWorld::healed() const {
 }
 
 void MirrorWorld::compare() const {
-  for (std::uint64_t sector = 0; sector < kSectors; ++sector) {
+  for (std::uint64_t sector = 0; sector < clients_.back()->sectors; ++sector) {
     for (unsigned i = 0; i < options.members; ++i) {
       const MirrorNode& node = nodes_[clients_.back()->names[i]];
       if (node.cached[sector] != nodes_[clients_.back()->names.front()].cached[sector])

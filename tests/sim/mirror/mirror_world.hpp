@@ -29,6 +29,9 @@ inline constexpr std::uint64_t kRotten = kForeign - 3;        ///< what nobody h
 inline constexpr unsigned kSceneSteps = 3000;                 ///< at most, of a scene
 /// Of a client that is not of this world.
 inline constexpr std::uint64_t kLoneSession = ~std::uint64_t{0};
+/// The disk of a group when it begins, and at most.
+inline constexpr std::uint64_t kSectors = 11, kMostSectors = 19;
+inline constexpr std::uint64_t kSectorBytes = 512;
 /// The time of the world, which passes in some steps only. The rules compare nothing else with it.
 inline constexpr std::uint64_t kLease = 4, kLeaseEnd = 5;
 
@@ -43,7 +46,7 @@ struct MirrorViolation : std::runtime_error {
 /// The values that each sector may show.
 class MirrorChecker {
  public:
-  explicit MirrorChecker(std::uint64_t sectors) : possible_(sectors, {0}), lasting_(sectors, {0}) {}
+  MirrorChecker() : possible_(kMostSectors, {0}), lasting_(kMostSectors, {0}) {}
 
   void begin(unsigned client, std::uint64_t operation, mirror::Range range, std::uint64_t value);
   void begin_flush(unsigned client, std::uint64_t operation);
@@ -59,6 +62,9 @@ class MirrorChecker {
   /// An operator decides for this content, whatever else there is. A blackout may leave the durable
   /// part of it.
   void forced(const Values& content, const Values& durable);
+  /// The newest client shows so many sectors. `found`: the values that the new ones may have.
+  void sized(std::uint64_t sectors, const std::vector<std::set<std::uint64_t>>& found);
+  std::uint64_t sectors() const { return sectors_; }
   /// One that was submitted while its client was the newest one may show what was there until the
   /// next one came. Extents are checked likewise, where they say that zeroes are read.
   void read(unsigned client, std::uint64_t operation, mirror::Range range, const Values& seen);
@@ -82,7 +88,8 @@ class MirrorChecker {
                    const Values& seen);
 
   Possible possible_;
-  Possible lasting_;  ///< after a blackout
+  Possible lasting_;                  ///< after a blackout
+  std::uint64_t sectors_ = kSectors;  ///< that users have seen
   std::map<std::pair<unsigned, std::uint64_t>, Possible> flushes_;
   std::map<std::pair<unsigned, std::uint64_t>, Write> under_way_;
   std::map<std::pair<unsigned, std::uint64_t>, Read> reads_;
@@ -107,6 +114,8 @@ class MirrorClient final : public mirror::GroupHost {
   mirror::MemberSet same(std::uint64_t operation, mirror::MemberSet members,
                          unsigned source) override;
   void differs(const mirror::Difference& found) override;
+  void grown() override;
+  void not_grown(unsigned /*member*/, int /*error*/) override {}
   void dissolved(int error) override;
   bool may_copy(unsigned under_way) override;
   bool has_requests() override { return !requests.empty(); }
@@ -153,7 +162,8 @@ class MirrorClient final : public mirror::GroupHost {
   std::map<std::pair<std::uint64_t, unsigned>, Values> copies;  ///< of others, for each member
   std::map<std::uint64_t, std::pair<mirror::Group::Kind, mirror::Range>> requests;
   std::uint64_t next_request = 1;
-  std::uint64_t forced = 0;  ///< the term with which an operator had it go on
+  std::uint64_t sectors = 0;  ///< of the disk, as users see it
+  std::uint64_t forced = 0;   ///< the term with which an operator had it go on
   std::vector<std::optional<std::uint64_t>> shown;  ///< a member has carried out what was sent then
   std::uint64_t claimed_at = 0;                     ///< the newest claim that got a disk
   bool late = false;       ///< another client has a member of its, and it may not know that
@@ -178,6 +188,7 @@ struct MirrorNode {
   unsigned number = 0;     ///< its place in the group
   bool elsewhere = false;  ///< it is a member of another group
   bool up = true;
+  std::uint64_t room = kSectors;  ///< sectors of its own disk
   std::uint64_t epoch = 1;
   Values cached;
   Values durable;
@@ -253,7 +264,11 @@ class MirrorWorld {
     unsigned astray = 0;       ///< that another server answers a member at the address of a source
     unsigned verify = 0;       ///< that an operator has a client compare the copies
     unsigned steps = 700;
-    unsigned lag = 0;  ///< that a command is sent later than the group gives it
+    unsigned lag = 0;         ///< that a command is sent later than the group gives it
+    unsigned grow = 0;        ///< that a disk becomes larger
+    bool grows = false;       ///< all disks do, and then clients or members die
+    unsigned unrecorded = 0;  ///< that a member cannot record that it grows
+    unsigned put_off = 0;     ///< that a growth for which requests wait is put off
     // Of a group with a vote.
     bool host = false;       ///< a disk is lost together with the client
     bool both = false;       ///< a disk is lost together with the vote
@@ -283,6 +298,7 @@ class MirrorWorld {
   void add_displaced(unsigned member);
   void mistype(unsigned member);
   mirror::MemberRecord first_record(unsigned member);
+  std::uint64_t region_bytes() const { return options.region_sectors * kSectorBytes; }
   unsigned another_node(unsigned member);
   void step(bool faults);
   bool half_way() const;
@@ -332,6 +348,19 @@ class MirrorWorld {
   void must_attach(const char* complaint);
   void wipe_vote();
   bool dissolve();
+  bool disks_grow() const { return mood_.grow != 0 || mood_.grows; }
+  bool has_grown(const MirrorClient& client) const {
+    return !disks_grow() || client.sectors == kMostSectors;
+  }
+  void enlarge(MirrorNode& node, std::uint64_t room);
+  void look_at_rooms(MirrorClient& client);
+  void put_off_growth();
+  void grow();
+  void give_up_growth();
+  void grow_beside_vote();
+  void sized(const MirrorClient& client);
+  int claim(const Message& message);
+  std::uint64_t told_size(const std::vector<unsigned>& names) const;
   void begin_again();
   void force_one();
   int carry_out(Message& message);
@@ -393,6 +422,7 @@ class MirrorWorld {
   std::optional<std::uint64_t> rotten_;  ///< sector in which one member shows other data
   std::optional<unsigned> plain_;        ///< the server that is no member any more
   bool found_ = false;                   ///< that was told
+  bool asks_ = true;                     ///< clients look for disks that have grown
   bool in_doubt_ = false;                ///< a member was set back that a client may count on
   std::uint64_t forced_ = 0;             ///< the history that an operator's newest decision begins
   std::uint64_t history_ = 0;            ///< the newest one that is in force
@@ -404,6 +434,8 @@ class MirrorWorld {
   std::vector<std::unique_ptr<MirrorClient>> clients_;
   std::vector<Message> net_;
   Rng lag_;                      ///< of what is late
+  Rng growth_;                   ///< of disks that grow
+  Rng refusals_;                 ///< of growths that fail
   std::vector<Message> unsent_;  ///< commands that the threads of clients have to send
 };
 

@@ -34,6 +34,8 @@ struct Host final : GroupHost {
     return members;
   }
   void differs(const Difference& /*found*/) override {}
+  void grown() override {}
+  void not_grown(unsigned /*member*/, int /*error*/) override {}
   void dissolved(int /*error*/) override {}
   bool may_copy(unsigned /*under_way*/) override { return true; }
   bool has_requests() override { return false; }

@@ -28,6 +28,8 @@ struct Host final : mirror::GroupHost {
     return static_cast<mirror::MemberSet>(members & (alike | mirror::bit(source)));
   }
   void differs(const mirror::Difference& found) override { differences.push_back(found); }
+  void grown() override { ++growths; }
+  void not_grown(unsigned member, int error) override { refusals.emplace_back(member, error); }
   void dissolved(int error) override { outcomes.push_back(error); }
   bool may_copy(unsigned under_way) override { return may && under_way < at_once; }
   bool has_requests() override { return requests; }
@@ -69,6 +71,8 @@ struct Host final : mirror::GroupHost {
   mirror::MemberSet leases = 0xFFFF;
   bool have_ended = true;
   bool was_superseded = false;
+  unsigned growths = 0;
+  std::vector<std::pair<unsigned, int>> refusals;  ///< of growth
 };
 
 /// Three members with four regions of eight sectors.
@@ -76,9 +80,9 @@ struct World {
   /// `span`, `unit`: see GroupOptions.
   explicit World(std::uint32_t span = 0, std::uint64_t unit = 8)
       : group{{.members = 3,
-               .regions = 4,
                .region_sectors = 8,
-               .sectors = 32,
+               .size = 32 * 512,
+               .most_regions = 100,
                .unit_sectors = unit,
                .span = span,
                .span_beside = 2},
@@ -562,7 +566,7 @@ TEST_CASE("mirror group: an empty disk in place of a member's is no copy, whatev
 
 TEST_CASE("mirror group: of two members, an empty disk is no proof that the other one has all") {
   Host host;
-  mirror::Group group{{.members = 2, .regions = 4, .region_sectors = 8, .sectors = 32}, host};
+  mirror::Group group{{.members = 2, .region_sectors = 8, .size = 32 * 512}, host};
   const auto answer = [&](unsigned member, mirror::Claimed claimed) {
     claimed.maps.dirty.resize(2);
     group.answer({.tag = host.newest(Order::claim, member).tag, .error = 0, .claimed = claimed});
@@ -1027,12 +1031,9 @@ TEST_CASE(
 TEST_CASE("mirror group: of two that must both be there, an operator alone may discard one") {
   for (const bool discards : {false, true}) {
     Host host;
-    mirror::Group group{{.members = 2,
-                         .regions = 4,
-                         .region_sectors = 8,
-                         .sectors = 32,
-                         .degraded = mirror::Degraded::quorum},
-                        host};
+    mirror::Group group{
+        {.members = 2, .region_sectors = 8, .size = 32 * 512, .degraded = mirror::Degraded::quorum},
+        host};
     const auto answer = [&](Order order, unsigned member, mirror::Claimed claimed = {}) {
       group.answer({.tag = host.newest(order, member).tag, .error = 0, .claimed = claimed});
     };
@@ -1499,6 +1500,280 @@ TEST_CASE(
   CHECK(world.host.count(Order::write, 0) == 1);
   world.answer(Order::flush, 2);
   CHECK(world.host.has(Order::beat));
+}
+
+/// Three members in step, of which each says how large its disk is.
+struct GrowingWorld : World {
+  GrowingWorld() {
+    for (unsigned i = 0; i < 3; ++i) group.link_up(i, false);
+    for (unsigned i = 0; i < 3; ++i) answer_claim(i, sized(i, 32));
+    for (unsigned i = 0; i < 3; ++i) answer(Order::view, i);
+    REQUIRE(group.in_step() == 7);
+  }
+  static mirror::Claimed sized(unsigned member, std::uint64_t sectors) {
+    mirror::Claimed answer = of_disk(member);
+    answer.size = sectors * 512;
+    return answer;
+  }
+  void tell_rooms(std::vector<std::uint64_t> sectors) {
+    group.look_at_rooms(0);
+    for (unsigned i = 0; i < 3; ++i)
+      group.answer({.tag = host.newest(Order::room, i).tag, .room = sectors[i] * 512});
+  }
+  void record(unsigned member, std::uint64_t sectors) {
+    mirror::Claimed answer;
+    answer.size = sectors * 512;
+    group.answer({.tag = host.newest(Order::grow, member).tag, .claimed = answer});
+  }
+};
+
+TEST_CASE("mirror group: it grows when all members in step have recorded it, and not before") {
+  GrowingWorld world;
+  world.tell_rooms({40, 48, 44});
+  for (unsigned i = 0; i < 3; ++i) {
+    CHECK(world.host.newest(Order::grow, i).size == 40 * 512);
+    CHECK(world.host.newest(Order::grow, i).base == 32 * 512);
+  }
+  world.record(0, 40);
+  world.record(1, 40);
+  CHECK(world.host.growths == 0);
+  CHECK(world.group.disk_size() == 32 * 512);
+  world.record(2, 40);
+  CHECK(world.host.growths == 1);
+  CHECK(world.group.disk_size() == 40 * 512);
+  CHECK(world.group.unequal() == 1);
+}
+
+TEST_CASE("mirror group: its new room is made equal before it is read") {
+  GrowingWorld world;
+  world.host.may = false;
+  world.tell_rooms({40, 40, 40});
+  for (unsigned i = 0; i < 3; ++i) world.record(i, 40);
+  for (unsigned i = 0; i < 3; ++i) world.answer(Order::view, i);
+  world.group.submit(mirror::Group::Kind::read, 1, {36, 37});
+  for (unsigned i = 0; i < 3; ++i) {
+    const auto range = world.host.newest(Order::read, i).range;
+    CHECK(range.begin == 32);
+    CHECK(range.end == 40);
+  }
+  for (unsigned i = 0; i < 3; ++i) world.answer(Order::read, i);
+  for (unsigned i = 1; i < 3; ++i) world.answer(Order::write, i);
+  CHECK(world.group.unequal() == 0);
+}
+
+TEST_CASE("mirror group: requests wait while it grows") {
+  GrowingWorld world;
+  world.group.submit(mirror::Group::Kind::write, 1, {0, 1});
+  world.tell_rooms({40, 40, 40});
+  CHECK_FALSE(world.host.has(Order::grow));
+  world.group.submit(mirror::Group::Kind::write, 2, {4, 5});
+  for (unsigned i = 0; i < 3; ++i) world.answer(Order::write, i);
+  CHECK(world.host.ended == std::vector<std::uint64_t>{1});
+  for (unsigned i = 0; i < 3; ++i) world.record(i, 40);
+  for (unsigned i = 0; i < 3; ++i) world.answer(Order::view, i);
+  CHECK(world.host.newest(Order::write, 0).operation == 2);
+}
+
+TEST_CASE("mirror group: it is put off to grow while no member was asked, and not later") {
+  GrowingWorld world;
+  world.group.submit(mirror::Group::Kind::write, 1, {0, 1});
+  CHECK_FALSE(world.group.prepares_growth());
+  world.tell_rooms({40, 40, 40});
+  CHECK(world.group.prepares_growth());
+  world.group.submit(mirror::Group::Kind::write, 2, {4, 5});
+  bool hangs = false;
+  SUBCASE("a write hangs") { hangs = true; }
+  SUBCASE("all have ended") {
+    for (unsigned i = 0; i < 3; ++i) world.answer(Order::write, i);
+  }
+  CHECK(world.group.prepares_growth() == hangs);
+  const std::size_t sent = world.host.sent.size();
+  world.group.put_off_growth();
+  if (!hangs) {
+    CHECK(world.host.sent.size() == sent);
+    return;
+  }
+  CHECK(world.host.refusals == std::vector{std::pair{mirror::kMaxMembers, 0}});
+  CHECK(world.host.newest(Order::write, 0).operation == 2);
+  CHECK_FALSE(world.host.has(Order::grow));
+  CHECK(world.host.count(Order::view, 0) == 1);
+}
+
+TEST_CASE("mirror group: it does not grow while a member is away that an operator has not spared") {
+  GrowingWorld world;
+  world.group.link_down(2);
+  for (unsigned i = 0; i < 2; ++i) world.answer(Order::view, i);
+  mirror::MemberSet spared = 0;
+  SUBCASE("away") {}
+  SUBCASE("discarded") { spared = mirror::bit(2); }
+  world.group.look_at_rooms(spared);
+  for (unsigned i = 0; i < 2; ++i)
+    world.group.answer({.tag = world.host.newest(Order::room, i).tag, .room = 40 * 512});
+  CHECK(world.host.has(Order::grow) == (spared != 0));
+}
+
+TEST_CASE("mirror group: a member that is lost while it grows ends that, and requests go on") {
+  GrowingWorld world;
+  world.tell_rooms({40, 40, 40});
+  world.record(0, 40);
+  world.group.submit(mirror::Group::Kind::write, 2, {4, 5});
+  world.group.link_down(2);
+  for (unsigned i = 0; i < 2; ++i) world.answer(Order::view, i);
+  CHECK(world.host.newest(Order::write, 0).operation == 2);
+  world.record(1, 40);
+  CHECK(world.host.growths == 0);
+  CHECK(world.group.disk_size() == 32 * 512);
+}
+
+TEST_CASE("mirror group: a server that does not grow keeps the mirror from it") {
+  GrowingWorld world;
+  SUBCASE("it does not know the question") {
+    world.group.look_at_rooms(0);
+    world.answer(Order::room, 0, EINVAL);
+    for (unsigned i = 1; i < 3; ++i)
+      world.group.answer({.tag = world.host.newest(Order::room, i).tag, .room = 40 * 512});
+    CHECK_FALSE(world.host.has(Order::grow));
+  }
+  SUBCASE("it records less") {
+    world.tell_rooms({40, 40, 40});
+    world.record(0, 40);
+    world.record(1, 32);
+    world.record(2, 40);
+  }
+  SUBCASE("its disk has no such room any more") {
+    world.tell_rooms({40, 40, 40});
+    world.answer(Order::grow, 0, EINVAL);
+    world.record(1, 40);
+    world.record(2, 40);
+    CHECK(world.host.refusals == std::vector{std::pair{0U, EINVAL}});
+  }
+  SUBCASE("it cannot record that") {
+    world.tell_rooms({40, 40, 40});
+    world.record(0, 40);
+    world.answer(Order::grow, 1, ENOSPC);
+    world.record(2, 40);
+    CHECK(world.host.refusals == std::vector{std::pair{1U, ENOSPC}});
+    CHECK(world.host.dropped.empty());
+  }
+  CHECK(world.host.growths == 0);
+  // A view takes back what others have recorded.
+  const bool was_asked = world.host.has(Order::grow);
+  for (unsigned i = 0; i < 3 && was_asked; ++i) world.answer(Order::view, i);
+  CHECK(world.host.newest(Order::view, 0).size == 32 * 512);
+  CHECK(world.group.in_step() == 7);
+  world.group.submit(mirror::Group::Kind::flush, 1, {});
+  for (unsigned i = 0; i < 3; ++i) world.answer(Order::flush, i);
+  CHECK(world.host.ended == std::vector<std::uint64_t>{1});
+}
+
+TEST_CASE("mirror group: it attaches with the smallest size that members in step have recorded") {
+  World world;
+  for (unsigned i = 0; i < 3; ++i) world.group.link_up(i, false);
+  world.answer_claim(0, GrowingWorld::sized(0, 48));
+  world.answer_claim(1, GrowingWorld::sized(1, 40));
+  world.answer_claim(2, GrowingWorld::sized(2, 48));
+  for (unsigned i = 0; i < 3; ++i) world.answer(Order::view, i);
+  CHECK(world.group.live());
+  CHECK(world.group.disk_size() == 40 * 512);
+}
+
+TEST_CASE("mirror group: a member that missed the growth does not make the disk smaller") {
+  World world;
+  for (unsigned i = 0; i < 3; ++i) world.group.link_up(i, false);
+  world.answer_claim(0, GrowingWorld::sized(0, 40));
+  world.answer_claim(1, GrowingWorld::sized(1, 40));
+  mirror::Claimed behind = GrowingWorld::sized(2, 32);
+  behind.view.id.term = 0;
+  for (unsigned i = 0; i < 2; ++i) REQUIRE(world.host.newest(Order::claim, i).size == 32 * 512);
+  world.answer_claim(2, behind);
+  world.group.hurry();
+  for (unsigned i = 0; i < 2; ++i) world.answer(Order::view, i);
+  REQUIRE(world.group.live());
+  CHECK(world.group.disk_size() == 40 * 512);
+  CHECK(world.host.newest(Order::claim, 2).size == 40 * 512);
+}
+
+/// Two disks and a vote, which is member 2.
+struct VotingWorld {
+  VotingWorld() {
+    for (unsigned i = 0; i < 3; ++i) group.link_up(i, false);
+    for (unsigned i = 0; i < 2; ++i) answer_claim(i, 32);
+    answer_claim(2, 0);
+    for (const unsigned i : {2, 0, 1}) answer(Order::view, i);
+    REQUIRE(group.in_step() == 0b111);
+  }
+  void answer(Order order, unsigned member) {
+    group.answer({.tag = host.newest(order, member).tag});
+  }
+  void answer_claim(unsigned member, std::uint64_t sectors) {
+    mirror::Claimed claimed = World::of_disk(member);
+    claimed.maps.dirty.pop_back();
+    claimed.size = sectors * 512;
+    if (member == 2) claimed.maps = {};
+    group.answer({.tag = host.newest(Order::claim, member).tag, .claimed = claimed});
+  }
+  void tell_rooms() {
+    group.look_at_rooms(0);
+    for (unsigned i = 0; i < 2; ++i)
+      group.answer({.tag = host.newest(Order::room, i).tag, .room = 40 * 512});
+  }
+  void record(unsigned member) {
+    mirror::Claimed claimed;
+    claimed.size = 40 * 512;
+    group.answer({.tag = host.newest(Order::grow, member).tag, .claimed = claimed});
+  }
+
+  Host host;
+  mirror::Group group{
+      {.members = 2, .vote = true, .region_sectors = 8, .size = 32 * 512, .most_regions = 100},
+      host};
+};
+
+TEST_CASE("mirror group: a vote is asked for no room, and disks alone have a size") {
+  VotingWorld world;
+  CHECK(world.host.newest(Order::claim, 0).size == 32 * 512);
+  CHECK(world.host.newest(Order::claim, 2).size == 0);
+  CHECK(world.host.newest(Order::claim, 2).base == 0);
+  world.tell_rooms();
+  for (unsigned i = 0; i < 2; ++i) world.record(i);
+  CHECK(world.host.count(Order::room, 2) == 0);
+  CHECK(world.host.count(Order::grow, 2) == 0);
+  CHECK(world.host.growths == 1);
+  for (const unsigned i : {2, 0, 1}) {
+    CHECK(world.host.newest(Order::view, i).size == 40 * 512);
+    world.answer(Order::view, i);
+  }
+  CHECK(world.group.in_step() == 0b111);
+}
+
+TEST_CASE("mirror group: it grows without its vote, and goes on with that when it is lost") {
+  VotingWorld world;
+  world.group.link_down(2);
+  for (unsigned i = 0; i < 2; ++i) world.answer(Order::view, i);
+  REQUIRE(world.group.in_step() == 0b011);
+  world.group.link_up(2, false);
+  world.tell_rooms();
+  world.record(0);
+  world.group.link_down(2);  // it was claimed, or about to be
+  world.record(1);
+  CHECK(world.host.growths == 1);
+  CHECK(world.group.disk_size() == 40 * 512);
+  for (unsigned i = 0; i < 2; ++i) CHECK(world.host.newest(Order::view, i).size == 40 * 512);
+}
+
+TEST_CASE("mirror group: a view without the vote takes back a growth that was under way") {
+  VotingWorld world;
+  world.tell_rooms();
+  world.record(0);
+  world.group.link_down(2);
+  for (unsigned i = 0; i < 2; ++i) {
+    CHECK(world.host.newest(Order::view, i).view.set == 0b011);
+    CHECK(world.host.newest(Order::view, i).size == 32 * 512);
+    world.answer(Order::view, i);
+  }
+  world.record(1);
+  CHECK(world.host.growths == 0);
+  CHECK(world.group.disk_size() == 32 * 512);
 }
 
 }  // namespace

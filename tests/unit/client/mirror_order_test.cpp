@@ -42,11 +42,13 @@ struct World {
   wire::MirrorClaimResponse response;
   std::vector<Arrival> arrivals;
   int error = 0;
+  std::uint64_t room = 0;
 
   World() {
     handle.id = 7;
     claimed.lost_power = true;
     claimed.disk = 8;
+    claimed.pedigree = {{9, {}}, {8, {{4, 1}, 0}}, {7, {}}};
     claimed.maps.active = every(2);
     claimed.maps.dirty = {every(3), RegionMap{kRegions}, every(500)};
     response = wire::encode_claimed(claimed, 1, 3);
@@ -68,6 +70,12 @@ struct World {
           asked.which == 0 ? claimed.maps.active : claimed.maps.dirty.at(asked.which - 1);
       const auto page = wire::encode_regions(map, asked.first, reply.size());
       std::copy(page.begin(), page.end(), reply.begin());
+    } else if (arrival.type() == wire::kMirrorRoom) {
+      wire::MirrorRoomResponse told;
+      told.header = wire::header_of(wire::kMirrorRoomResponse);
+      told.room = room;
+      const auto bytes = rtrs::wire::bytes_of(told);
+      std::copy(bytes.begin(), bytes.end(), reply.begin());
     }
     return 0;
   }
@@ -82,6 +90,7 @@ struct World {
     command.order = order;
     command.member = 1;
     command.term = 5;
+    command.size = command.base = std::uint64_t{kRegions} << 20;
     return command;
   }
 };
@@ -103,6 +112,9 @@ TEST_CASE("mirror order: a claim tells the group's shape and brings all maps, pa
   CHECK(told.promised == 5);
   CHECK(told.view.set == 7);
   CHECK(told.lost_power);
+  CHECK(told.disk == 8);
+  CHECK(told.pedigree[1].disk == 8);
+  CHECK(told.pedigree[2].disk == 7);
   CHECK(equal(told.maps.active, every(2)));
   REQUIRE(told.maps.dirty.size() == 3);
   CHECK(equal(told.maps.dirty[0], every(3)));
@@ -115,6 +127,7 @@ TEST_CASE("mirror order: a vote is claimed without a disk, and has no maps") {
   Command command = World::command(Order::claim);
   command.member = world.shape.members;
   command.disks = {21, 22};
+  command.size = command.base = 0;
   world.claimed.view.set = static_cast<mirror::MemberSet>(mirror::bit(mirror::kVote) | 1);
   world.response = wire::encode_claimed(world.claimed, mirror::kVote, world.shape.members);
   world.response.region_shift = 20;
@@ -177,6 +190,82 @@ TEST_CASE("mirror order: a vote gets a view without the regions that others lack
   REQUIRE(pedigree.has_value());
   CHECK((*pedigree)[mirror::kVote].disk == 4);
   CHECK(rest.empty());
+}
+
+TEST_CASE("mirror order: a claim tells the size by the record, and brings all of larger maps") {
+  World world;
+  world.claimed.maps.active = RegionMap{kRegions + 100};
+  world.claimed.maps.active.add(kRegions + 99);
+  world.claimed.maps.dirty.assign(3, RegionMap{kRegions + 100});
+  world.response.size = std::uint64_t{kRegions + 100} << 20;
+  MemberOrder order{World::command(Order::claim), world.shape, world.handle, kRoom};
+  world.run(order);
+  CHECK(order.error() == 0);
+  CHECK(order.answer().claimed.size == world.response.size);
+  CHECK(order.answer().claimed.maps.active.contains(kRegions + 99));
+}
+
+TEST_CASE("mirror order: a server that knows no growth has the size that it was claimed with") {
+  World world;
+  MemberOrder order{World::command(Order::claim), world.shape, world.handle, kRoom};
+  world.run(order);
+  CHECK(order.answer().claimed.size == world.shape.size);
+}
+
+TEST_CASE("mirror order: a claim for growth asks for no maps, and brings the recorded size") {
+  World world;
+  auto command = World::command(Order::grow);
+  command.size += 512;
+  const std::uint64_t recorded = world.response.size = world.shape.size;
+  MemberOrder order{command, world.shape, world.handle, kRoom};
+  world.run(order);
+  CHECK(order.error() == 0);
+  CHECK(order.answer().claimed.size == recorded);
+  REQUIRE(world.arrivals.size() == 1);
+  const auto asked = wire::decode_claim(world.arrivals.front().message);
+  REQUIRE(asked.has_value());
+  CHECK(asked->size == command.size);
+  CHECK(asked->base == command.base);
+}
+
+TEST_CASE("mirror order: the regions of a record may have another size, which is told") {
+  World world;
+  world.response.region_shift = 22;
+  MemberOrder order{World::command(Order::claim), world.shape, world.handle, kRoom};
+  world.run(order);
+  CHECK(order.error() == EPROTO);
+  CHECK(order.other_shift() == 22);
+}
+
+TEST_CASE("mirror order: a size of regions that no record can have is not followed") {
+  for (const unsigned shift : {0, 15, 41, 200}) {
+    World world;
+    world.response.region_shift = static_cast<std::uint8_t>(shift);
+    MemberOrder order{World::command(Order::claim), world.shape, world.handle, kRoom};
+    world.run(order);
+    CHECK(order.error() == EPROTO);
+    CHECK(order.other_shift() == 0);
+  }
+}
+
+TEST_CASE("mirror order: who does not grow has no trouble that keeps it from being used") {
+  for (const int error : {EINVAL, ENOSPC}) {
+    World world;
+    world.error = error;
+    MemberOrder order{World::command(Order::grow), world.shape, world.handle, kRoom};
+    world.run(order);
+    CHECK(order.error() == error);
+    CHECK(order.complaint().empty());
+  }
+}
+
+TEST_CASE("mirror order: a member says how large its own disk is") {
+  World world;
+  world.room = 12345 * 512;
+  MemberOrder order{World::command(Order::room), world.shape, world.handle, kRoom};
+  world.run(order);
+  CHECK(order.error() == 0);
+  CHECK(order.answer().room == world.room);
 }
 
 TEST_CASE("mirror order: a claim that a newer client forestalled says which term to top") {
@@ -296,7 +385,7 @@ TEST_CASE("mirror order: what a server refuses is told with the remedy") {
   for (const auto& [error, remedy] : {std::pair{EEXIST, "group="},
                                       {EOPNOTSUPP, "--state-directory"},
                                       {EROFS, "export it for writing"},
-                                      {EINVAL, "same size"}}) {
+                                      {EINVAL, "enlarge it"}}) {
     World world;
     world.error = error;
     MemberOrder order{World::command(Order::claim), world.shape, world.handle, kRoom};

@@ -18,13 +18,14 @@
 #include "bridge/client/mirror/resync_pace.hpp"
 #include "bridge/client/mirror/server_table.hpp"
 #include "bridge/client/mirror/standing_report.hpp"
+#include "bridge/protocol/mirror_messages.hpp"
 
 using namespace rnbd::mirror;
 
 namespace {
 
 /// Four regions of 10 sectors, the last one with 5.
-const Regions kRegions{4, 10, 35};
+const Regions kRegions{10, 35};
 
 RegionMap of(std::initializer_list<std::uint32_t> regions) {
   RegionMap map{kRegions.count()};
@@ -147,6 +148,8 @@ struct Recorder : GroupHost {
     return members;
   }
   void differs(const Difference& /*found*/) override {}
+  void grown() override {}
+  void not_grown(unsigned /*member*/, int /*error*/) override {}
   void dissolved(int /*error*/) override {}
   bool may_copy(unsigned /*under_way*/) override { return true; }
   bool has_requests() override { return false; }
@@ -175,7 +178,8 @@ TEST_CASE("pooled map: values keep their places, and their memory is used again"
 }
 
 TEST_CASE("missed: parts of regions that changed since the loss, and whole ones that were hot") {
-  Missed missed{Regions{4, 2048, 3 * 2048 + 100}, 2};  // parts of 32 sectors
+  const Regions regions{2048, 3 * 2048 + 100};
+  Missed missed{regions, 2};  // parts of 32 sectors
   RegionMap hot{4};
   hot.add(2);
   const Range first{0, 512}, all{0, 2048};
@@ -520,6 +524,31 @@ TEST_CASE("mirror status: each member that is not used has a reason") {
   a.progress = b.progress = {Standing::waiting, 0};
   b.trouble = "";
   CHECK(why_not_used(a, status) == "is there, and its record is being read");
+}
+
+TEST_CASE("mirror status: it says why a mirror does not grow, although disks have") {
+  using Standing = Membership::Standing;
+  constexpr std::uint64_t kMiB = 1 << 20;
+  MirrorStatus status;
+  status.live = true;
+  status.size = 16 * kMiB;
+  status.block = 512;
+  status.region_bytes = kMiB;
+  for (const char* server : {"a:1", "b:1"})
+    status.members.push_back(
+        {.server = server, .progress = {Standing::in_step, 0}, .room = status.size});
+  MemberStatus &a = status.members[0], &b = status.members[1];
+  status.growth = "b:1 cannot record a larger one";
+  CHECK(why_not_grown(status).empty());
+  a.room = 20 * kMiB;
+  CHECK(why_not_grown(status).find("the disk of b:1 is enlarged") != std::string::npos);
+  b.room = 20 * kMiB;
+  CHECK(why_not_grown(status) == status.growth);
+  status.size = (std::uint64_t{rnbd::wire::kMaxGrownRegions} - 1) * kMiB;
+  a.room = b.room = 2 * status.size;
+  CHECK(why_not_grown(status).find("as many regions as it can have") != std::string::npos);
+  status.size -= 512;  // the last region is a part of one
+  CHECK(why_not_grown(status) == status.growth);
 }
 
 TEST_CASE("server table: of two members at one server, the one that is open there stays") {

@@ -151,6 +151,49 @@ TEST_CASE("mirror messages: a claim tells the shape of its group") {
   CHECK(shape_of(claim_of(0, 1, ~std::uint64_t{0} >> 1)).regions() <= kMaxMirrorRegions);
 }
 
+TEST_CASE("mirror messages: a claim of a client that knows no growth is shorter") {
+  auto claim = claim_of(0, 2, 4096);
+  claim.base = 1024;
+  const auto bytes = rtrs::wire::bytes_of(claim);
+  CHECK(decode_claim(bytes)->base == 1024);
+  CHECK(decode_claim(bytes.first(kOldestMirrorClaim))->base == 0);
+  CHECK(decode_claim(bytes.first(kOldestMirrorClaim - 1)).error() == DecodeError::too_short);
+}
+
+TEST_CASE("mirror messages: a disk that has grown may have more regions than a new one") {
+  auto claim = claim_of(0, 2, std::uint64_t{1} << 41);
+  claim.region_shift = 20;
+  check_refused(claim, DecodeError::bad_length);
+  claim.base = std::uint64_t{1} << 40;
+  CHECK(decode_claim(rtrs::wire::bytes_of(claim)));
+  claim.base = claim.size + 512;
+  check_refused(claim, DecodeError::bad_length);
+  claim = claim_of(0, 2, std::uint64_t{1} << 42);
+  claim.region_shift = 20;
+  claim.base = claim.size;
+  check_refused(claim, DecodeError::bad_length);
+}
+
+TEST_CASE("mirror messages: of a larger disk the first regions count, of a smaller one all") {
+  mirror::RegionMap map{100};
+  CHECK(decode_regions(encode_regions(map_of(200, {3, 98, 99, 100, 199}), 0, 4096), 0, map) == 100);
+  CHECK(map.count() == 3);
+  CHECK(decode_regions(encode_regions(map_of(50, {7}), 0, 4096), 0, map) == 100);
+  CHECK(map.contains(7));
+  std::vector<std::byte> data;
+  for (const auto& larger : {map_of(200, {1, 150, 160}), map_of(200, {2})}) {
+    for (std::uint32_t first = 0; first < 200;) {  // in pages of one run
+      const auto page = encode_regions(larger, first, 24);
+      data.insert(data.end(), page.begin(), page.end());
+      first = rtrs::wire::copy_of<MirrorRegionsResponse>(page).end;
+    }
+  }
+  const auto maps = decode_inherited(data, 0b01, 3, 100);
+  REQUIRE(maps);
+  CHECK((*maps)[1].count() == 1);
+  CHECK((*maps)[2].contains(2));
+}
+
 TEST_CASE("mirror messages: claims of groups that cannot be are refused") {
   check_refused(claim_of(3, 3, 4096), DecodeError::bad_count);
   check_refused(claim_of(0, 17, 4096), DecodeError::bad_count);
@@ -176,6 +219,9 @@ TEST_CASE("mirror messages: a claim of a vote has no disk, and one of a disk is 
   CHECK(shape_of(claim).is_vote());
   CHECK(shape_of(claim).regions() == 0);
   claim.size = 4096;
+  check_refused(claim, DecodeError::bad_length);
+  claim.size = 0;
+  claim.base = 4096;  // nor does it grow
   check_refused(claim, DecodeError::bad_length);
   claim = claim_of(1, 3, 0);
   claim.kind = MemberKind::vote;

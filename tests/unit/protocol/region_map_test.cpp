@@ -44,6 +44,13 @@ void check_same(const RegionMap& map, const Reference& reference) {
 
 }  // namespace
 
+TEST_CASE("region map: a region behind the end is left out") {
+  RegionMap map{4};
+  for (const std::uint32_t region : {4U, 63U, 64U, 100000U, ~0U}) map.add(region);
+  CHECK(map.empty());
+  CHECK(map.words().front() == 0);
+}
+
 TEST_CASE("region map: whatever is done to it, it says what a plain set says") {
   // The summaries end within a word, at its end, and one region behind it.
   const std::vector<std::uint32_t> sizes{1, 63, 64, 65, 4095, 4096, 4097, 262144, 262145, 300000};

@@ -26,21 +26,26 @@ constexpr std::uint64_t kEpoch = 77;
 
 /// Records in memory, which fail when they are told to.
 struct Store final : mirror::MemberStore {
+  /// Its bytes are lost once another one has come in its place.
   struct File final : MemberFile {
-    explicit File(Store& its) : store{its} {}
+    explicit File(Store& its) : store{its}, number{its.files} {}
     tl::expected<void, std::string> write(const Save& save) override {
       ++store.writes;
       if (store.fails) return tl::unexpected(std::string{"no space"});
       for (const auto& patch : save.first) lay(patch);
       if (save.head) lay(*save.head);
-      for (const auto& patch : save.rest) lay(patch);
+      for (const auto& patch : save.rest)
+        if (!store.crashes) lay(patch);
       return {};
     }
     void lay(const mirror::Patch& patch) {
+      if (number != store.files) return;
+      REQUIRE(patch.offset + patch.bytes.size() <= store.image.size());
       std::ranges::copy(patch.bytes,
                         store.image.begin() + static_cast<std::ptrdiff_t>(patch.offset));
     }
     Store& store;
+    const unsigned number;
   };
 
   tl::expected<std::optional<mirror::FoundMember>, rtrs::Failure> load(const wire::Uuid&) override {
@@ -50,12 +55,12 @@ struct Store final : mirror::MemberStore {
     if (!loaded) return tl::unexpected(loaded.error());
     return mirror::FoundMember{*std::move(loaded), std::make_unique<File>(*this)};
   }
-  tl::expected<std::unique_ptr<MemberFile>, std::string> create(
-      const wire::Uuid&, const std::vector<std::byte>& whole) override {
+  mirror::Creation create(const wire::Uuid&, const std::vector<std::byte>& whole) override {
     ++writes;
-    if (fails) return tl::unexpected(std::string{"no space"});
+    if (fails || full) return {.trouble = "no space"};
+    ++files;
     image = whole;
-    return std::make_unique<File>(*this);
+    return {.file = std::make_unique<File>(*this), .trouble = lasts ? "" : "it may go back"};
   }
 
   mirror::Removal dissolve(const wire::Uuid& storage) override {
@@ -74,10 +79,13 @@ struct Store final : mirror::MemberStore {
 
   std::vector<std::byte> image;
   wire::Uuid former{};
+  unsigned files = 0;  ///< that have been made
   unsigned writes = 0;
   int unreadable = 0;  ///< errno
   bool fails = false;
-  bool lasts = true;  ///< a removal is durable
+  bool full = false;     ///< there is no room for another file
+  bool lasts = true;     ///< a removal, or a new file, is durable
+  bool crashes = false;  ///< before the rest of a save is written
 };
 
 wire::MirrorClaim claim_of(std::uint64_t term, std::uint8_t claimant = 1, std::uint8_t group = 9) {
@@ -136,7 +144,7 @@ struct World {
   /// As the seat's client knows them: this is member 0.
   mirror::Pedigree pedigree() const { return {{state().record.disk, {}}, {2, {}}, {3, {}}}; }
   int view(std::uint64_t session, const mirror::View& view, const mirror::View& confirmed) {
-    return seat->view(session, view, confirmed, {}, pedigree());
+    return seat->view(session, view, confirmed, {}, pedigree(), 0);
   }
   int cool(std::uint64_t session, std::uint64_t term, const mirror::RegionMap& regions) {
     return seat->cool(session, regions, {{term, 1}, 7}, 6);
@@ -356,8 +364,8 @@ TEST_CASE("seat: its disk keeps its identity, and no view counts on another one"
   const auto session = world.claim(5);
   const std::uint64_t disk = world.state().record.disk;
   CHECK(disk != 0);
-  CHECK(world.seat->view(session, kAll, kAll, {}, {{disk + 1, {}}, {2, {}}, {3, {}}}) == EINVAL);
-  CHECK(world.seat->view(session, kAll, kAll, {}, {}) == EINVAL);
+  CHECK(world.seat->view(session, kAll, kAll, {}, {{disk + 1, {}}, {2, {}}, {3, {}}}, 0) == EINVAL);
+  CHECK(world.seat->view(session, kAll, kAll, {}, {}, 0) == EINVAL);
   REQUIRE(world.view(session, kAll, kAll) == 0);
   REQUIRE(world.keep() == 0);
   world.seat = world.start();
@@ -643,6 +651,291 @@ TEST_CASE("member: nothing is written behind the group's disk") {
   CHECK(world.submit(BackendOperation::read, 8 << 20) == 0);
 }
 
+wire::MirrorClaim growth_of(std::uint64_t term, std::uint64_t base, std::uint64_t size) {
+  wire::MirrorClaim claim = claim_of(term);
+  claim.base = base;
+  claim.size = size;
+  return claim;
+}
+
+TEST_CASE(
+    "seat: a claim of the served session makes the disk larger, and nothing is known of that") {
+  World world;
+  const auto session = world.claim(5);
+  REQUIRE(world.view(session, kTwo, kTwo) == 0);
+  REQUIRE(world.keep() == 0);
+  REQUIRE(world.cool(session, 5, world.state().record.maps.active) == 0);
+  REQUIRE(world.keep() == 0);
+  const auto claim = growth_of(5, 8 << 20, 20 << 20);
+  REQUIRE(world.seat->misfit(claim).error == 0);
+  REQUIRE_FALSE(world.seat->refuses(claim, session));
+  world.seat->grant(claim, session);
+  CHECK(world.seat->size() == 8 << 20);  // until that is durable
+  REQUIRE(world.keep() == 0);
+  world.seat->serve(session);
+  CHECK(world.seat->size() == 20 << 20);
+  CHECK(world.seat->warm(8, 19));
+  world.seat = world.start();
+  const auto& record = world.state().record;
+  CHECK(world.state().shape.size == 20 << 20);
+  CHECK(record.maps.active.count() == 12);
+  CHECK(record.maps.active.next(0) == 8);
+  CHECK(record.maps.dirty[2].contains(19));
+  CHECK(record.maps.dirty[1].empty());
+  CHECK(world.seat->told_size(30 << 20) == 20 << 20);
+}
+
+TEST_CASE("seat: a record that has grown has its pages where they belong") {
+  World world;
+  const auto session = world.claim(5);
+  REQUIRE(world.view(session, kTwo, kTwo) == 0);
+  REQUIRE(world.keep() == 0);
+  REQUIRE(world.cool(session, 5, world.state().record.maps.active) == 0);
+  REQUIRE(world.keep() == 0);
+  const std::uint64_t size = std::uint64_t{5000} << 20;  // regions for two pages of a map
+  world.seat->grant(growth_of(5, size, size), session);
+  REQUIRE(world.keep() == 0);
+  world.seat->serve(session);
+  REQUIRE(world.seat->write(session, 3, 3) == 0);
+  REQUIRE(world.keep() == 0);
+  world.seat = world.start();
+  const auto& record = world.state().record;
+  CHECK(record.maps.active.count() == 4992 + 1);
+  CHECK(record.maps.dirty[2].count() == 4992 + 8 + 0);
+  CHECK(record.maps.dirty[0].empty());
+}
+
+TEST_CASE("seat: a client that knows of a smaller disk leaves the record as large as it is") {
+  World world;
+  auto session = world.claim(5);
+  REQUIRE(world.view(session, kAll, kAll) == 0);
+  world.seat->grant(growth_of(5, 8 << 20, 10 << 20), session);
+  REQUIRE(world.keep() == 0);
+  REQUIRE(world.cool(session, 5, world.state().record.maps.active) == 0);
+  REQUIRE(world.keep() == 0);
+  CHECK(world.seat->misfit(claim_of(6)).error == EEXIST);  // and knows no growth
+  session = world.seat->next_session();
+  const auto claim = growth_of(6, 8 << 20, 8 << 20);
+  REQUIRE(world.seat->misfit(claim).error == 0);
+  world.seat->fence();
+  world.seat->grant(claim, session);
+  REQUIRE(world.keep() == 0);
+  world.seat->serve(session);
+  CHECK(world.state().shape.size == 10 << 20);
+  CHECK(world.state().record.maps.active.empty());
+  // The room that it adds to its disk is not known, although the record has it.
+  world.seat->grant(growth_of(6, 8 << 20, 9 << 20), session);
+  REQUIRE(world.keep() == 0);
+  world.seat->serve(session);
+  world.seat = world.start();
+  CHECK(world.state().shape.size == 10 << 20);
+  CHECK(world.state().record.maps.active.count() == 1);
+  CHECK(world.state().record.maps.active.contains(8));
+}
+
+TEST_CASE("seat: a growth that could not be recorded is recorded with the next change") {
+  World world;
+  const auto session = world.claim(5);
+  REQUIRE(world.view(session, kAll, kAll) == 0);
+  REQUIRE(world.keep() == 0);
+  world.store->fails = true;
+  world.seat->grant(growth_of(5, 8 << 20, 10 << 20), session);
+  CHECK(world.keep() == EIO);
+  world.store->fails = false;
+  REQUIRE(world.seat->confirm(session, kAll) == 0);
+  REQUIRE(world.keep() == 0);
+  world.seat = world.start();
+  CHECK(world.state().shape.size == 10 << 20);
+}
+
+TEST_CASE("seat: a view takes back a growth that was given up, and a late one does nothing") {
+  World world;
+  const auto session = world.claim(5);
+  REQUIRE(world.view(session, kAll, kAll) == 0);
+  auto claim = growth_of(5, 8 << 20, std::uint64_t{5000} << 20);
+  claim.seq = kAll.id.seq;
+  world.seat->grant(claim, session);
+  REQUIRE(world.keep() == 0);
+  world.seat->serve(session);
+  REQUIRE(world.state().shape.size == claim.size);
+  REQUIRE(world.seat->view(session, kTwo, kAll, {}, world.pedigree(), 8 << 20) == 0);
+  REQUIRE(world.keep() == 0);
+  CHECK(world.seat->size() == 8 << 20);
+  world.seat->grant(claim, session);
+  REQUIRE(world.keep() == 0);
+  CHECK(world.seat->view(session, {{5, 3}, 0b011}, kTwo, {}, world.pedigree(), 9 << 20) == EINVAL);
+  world.seat = world.start();
+  CHECK(world.state().shape.size == 8 << 20);
+  CHECK(world.state().record.view.id == kTwo.id);
+  CHECK(world.state().record.maps.active.count() == 8);
+  CHECK(world.state().record.maps.dirty[2].count() == 8);
+}
+
+/// A mirror of three, one of which is away, with an empty activity log. Its record grows to more
+/// than one page of regions for each map.
+struct GrowingWorld : World {
+  GrowingWorld() {
+    session = claim(5);
+    REQUIRE(view(session, kTwo, kTwo) == 0);
+    REQUIRE(keep() == 0);
+    cool_all();
+  }
+  void cool_all() {
+    REQUIRE(cool(session, 5, state().record.maps.active) == 0);
+    REQUIRE(keep() == 0);
+  }
+  /// The errno with which it is kept.
+  int grow(std::uint64_t size = kLarge) {
+    auto claim = growth_of(5, 8 << 20, size);
+    claim.seq = state().record.view.id.seq;
+    seat->grant(claim, session);
+    return keep();
+  }
+  static constexpr std::uint64_t kLarge = std::uint64_t{5000} << 20;
+  static constexpr mirror::View kNext{{5, 3}, 0b011};
+  std::uint64_t session = 0;
+};
+
+TEST_CASE("seat: a growth for which there is no room is taken back, and the record goes on") {
+  GrowingWorld world;
+  world.store->full = true;
+  REQUIRE(world.grow() == EIO);
+  CHECK(world.seat->take_back_growth(world.session));
+  CHECK(world.state().shape.size == 8 << 20);
+  CHECK(world.seat->size() == 8 << 20);
+  REQUIRE(world.seat->view(world.session, GrowingWorld::kNext, kTwo, {}, world.pedigree(),
+                           8 << 20) == 0);
+  CHECK(world.keep() == 0);
+  REQUIRE(world.seat->write(world.session, 3, 3) == 0);
+  CHECK(world.keep() == 0);
+  const auto again = world.start();
+  CHECK(again->status()->state.shape.size == 8 << 20);
+  CHECK(again->status()->state.record.view.id == GrowingWorld::kNext.id);
+  CHECK(again->status()->state.record.maps.active.contains(3));
+  CHECK(again->status()->state.record.maps.dirty[2].contains(3));
+  // There is room again.
+  world.store->full = false;
+  REQUIRE(world.grow() == 0);
+  world.seat->serve(world.session);
+  CHECK(world.seat->size() == GrowingWorld::kLarge);
+  world.seat = world.start();
+  CHECK(world.state().shape.size == GrowingWorld::kLarge);
+  CHECK(world.state().record.maps.active.count() == 4992 + 1);
+}
+
+TEST_CASE("seat: a claim for which there is no room leaves the record to others as it was") {
+  GrowingWorld world;
+  world.store->full = true;
+  const auto session = world.seat->next_session();
+  world.seat->fence();
+  auto claim = growth_of(6, GrowingWorld::kLarge, GrowingWorld::kLarge);
+  world.seat->grant(claim, session);
+  REQUIRE(world.keep() == EIO);
+  CHECK_FALSE(world.seat->take_back_growth(session));
+  CHECK(world.claim(7, 2) != 0);
+  CHECK(world.state().shape.size == 8 << 20);
+}
+
+TEST_CASE("seat: a growth whose file may go back after a loss of power is written once more") {
+  GrowingWorld world;
+  world.store->lasts = false;
+  REQUIRE(world.grow() == EIO);
+  CHECK(world.seat->take_back_growth(world.session));
+  world.store->lasts = true;
+  const unsigned files = world.store->files;
+  REQUIRE(world.seat->confirm(world.session, kTwo) == 0);
+  REQUIRE(world.keep() == 0);
+  CHECK(world.store->files == files + 1);
+  REQUIRE(world.seat->write(world.session, 3, 3) == 0);
+  REQUIRE(world.keep() == 0);
+  world.seat = world.start();
+  CHECK(world.state().record.maps.active.contains(3));
+}
+
+TEST_CASE(
+    "seat: a growth while the first record is being written has its pages where they belong") {
+  World world;
+  const auto session = world.claim(5);
+  world.save_later();
+  const auto keep = [&](int& result) {
+    world.seat->keep(world.services, nullptr, [&result](int error) { result = error; });
+  };
+  int first = -1, second = -1;
+  REQUIRE(world.view(session, kTwo, kTwo) == 0);
+  keep(first);
+  world.seat->grant(growth_of(5, 8 << 20, GrowingWorld::kLarge), session);
+  keep(second);
+  world.save();
+  CHECK(first == 0);
+  world.save();
+  CHECK(second == 0);
+  world.seat = world.start();
+  CHECK(world.state().shape.size == GrowingWorld::kLarge);
+  CHECK(world.state().record.maps.active.count() == 5000);
+  CHECK(world.state().record.maps.dirty[2].count() == 5000);
+  CHECK(world.state().record.maps.dirty[0].empty());
+}
+
+TEST_CASE("seat: what a growth adds to a record that has the size already is as durable") {
+  GrowingWorld world;
+  REQUIRE(world.grow() == 0);
+  world.seat->serve(world.session);
+  world.cool_all();
+  world.store->crashes = true;
+  REQUIRE(world.grow() == 0);
+  world.seat = world.start();
+  CHECK(world.state().record.maps.active.count() == 4992);
+  CHECK(world.state().record.maps.active.contains(4999));
+}
+
+TEST_CASE("seat: a growth of another client's view with the same number does nothing") {
+  GrowingWorld world;
+  world.session = world.claim(6);
+  auto claim = growth_of(6, 8 << 20, GrowingWorld::kLarge);
+  claim.seq = world.state().record.view.id.seq;  // of term 5
+  world.seat->grant(claim, world.session);
+  CHECK(world.state().shape.size == 8 << 20);
+}
+
+TEST_CASE("seat: behind a head that could not be written the one before stays whole") {
+  World world;
+  const auto session = world.claim(5);
+  REQUIRE(world.view(session, kAll, kAll) == 0);
+  REQUIRE(world.keep() == 0);
+  REQUIRE(world.seat->confirm(session, kAll) == 0);
+  REQUIRE(world.keep() == 0);
+  const std::uint64_t before = mirror::load_image(world.store->image)->sequence;
+  world.store->fails = true;
+  REQUIRE(world.view(session, kTwo, kAll) == 0);
+  REQUIRE(world.keep() == EIO);
+  world.store->fails = false;
+  REQUIRE(world.seat->confirm(session, kTwo) == 0);
+  REQUIRE(world.keep() == 0);
+  const std::uint64_t newest = mirror::load_image(world.store->image)->sequence;
+  world.store->image[newest % 2 * 4096] = {};  // it was torn
+  CHECK(mirror::load_image(world.store->image)->sequence == before);
+}
+
+TEST_CASE("member: a write behind a disk that becomes smaller meanwhile is refused") {
+  DeviceWorld world;
+  world.claim_it();
+  const auto session = world.part().session();
+  REQUIRE(world.view(session, kAll, kAll) == 0);
+  REQUIRE(world.keep() == 0);
+  world.seat->grant(growth_of(5, 8 << 20, 12 << 20), session);
+  REQUIRE(world.keep() == 0);
+  world.seat->serve(session);
+  REQUIRE(world.cool(session, 5, world.state().record.maps.active) == 0);
+  REQUIRE(world.keep() == 0);
+  world.save_later();
+  REQUIRE(world.submit(write, 10 << 20) == -1);
+  REQUIRE(world.seat->view(session, kTwo, kAll, {}, world.pedigree(), 8 << 20) == 0);
+  world.save();
+  CHECK(world.error == EIO);
+  CHECK(world.server.disk().records.empty());
+  CHECK_FALSE(world.seat->warm(10, 10));
+}
+
 // ---- Votes --------------------------------------------------------------------------------------
 
 wire::MirrorClaim claim_of_vote(std::uint64_t term, std::uint8_t group) {
@@ -669,11 +962,13 @@ TEST_CASE("votes: each group has a seat, which a view records") {
   const std::uint64_t disk = seat->status()->state.record.disk;
   mirror::Pedigree pedigree(mirror::kMaxMembers);
   const mirror::View view{{3, 1}, static_cast<mirror::MemberSet>(mirror::bit(mirror::kVote) | 1)};
-  CHECK(seat->view(session, view, view, {}, pedigree) == EINVAL);  // it counts on another vote
+  CHECK(seat->view(session, view, view, {}, pedigree, 8 << 20) ==
+        EINVAL);  // it counts on another vote
   pedigree[mirror::kVote].disk = disk;
   pedigree[0].disk = 20;
   pedigree[1].disk = 21;
-  CHECK(seat->view(session, view, view, {}, pedigree) == 0);
+  CHECK(seat->view(session, view, view, {}, pedigree, 8 << 20) == 0);
+  CHECK(seat->status()->state.shape.size == 0);
   int kept = -1;
   seat->keep(services, nullptr, [&](int error) { kept = error; });
   CHECK(kept == 0);
@@ -707,7 +1002,7 @@ TEST_CASE("votes: one without a record holds to no claim, and one with a record 
   pedigree[0].disk = 20;
   pedigree[mirror::kVote].disk = seat->status()->state.record.disk;
   const mirror::View view{{3, 1}, static_cast<mirror::MemberSet>(mirror::bit(mirror::kVote) | 1)};
-  REQUIRE(seat->view(session, view, view, {}, pedigree) == 0);
+  REQUIRE(seat->view(session, view, view, {}, pedigree, 0) == 0);
   CHECK(seat->refuses(claim_of_vote(2, 9), stranger));
   CHECK(seat->refuses(claim_of_vote(3, 9), stranger));
   CHECK_FALSE(seat->refuses(claim_of_vote(4, 9), stranger));

@@ -17,8 +17,8 @@
 namespace rnbd {
 namespace {
 
-/// A group's file has less: 17 maps of 2^20 regions.
-constexpr off_t kMaxFile = 4 << 20;
+/// A group's file has less: 17 maps of 2^22 regions.
+constexpr off_t kMaxFile = 16 << 20;
 constexpr const char* kDissolved = ".dissolved";
 
 std::string words_of(int error) {
@@ -183,23 +183,28 @@ std::unique_ptr<mirror::MemberFile> MemberFiles::file_of(const std::string& name
   return std::make_unique<OpenMember>(std::move(file), path_ + '/' + name);
 }
 
-tl::expected<std::unique_ptr<mirror::MemberFile>, std::string> MemberFiles::create(
-    const wire::Uuid& storage, const std::vector<std::byte>& image) {
+/// A draft takes no room that others need.
+mirror::Creation MemberFiles::create(const wire::Uuid& storage,
+                                     const std::vector<std::byte>& image) {
   const std::string name = uuid_text(storage);
   const std::string draft = name + ".new";
-  const auto failed = [&](int error) {
-    return tl::unexpected(path_ + '/' + draft + ": " + words_of(error));
+  const auto words = [&](const std::string& which, int error) {
+    return path_ + '/' + which + ": " + words_of(error);
   };
   rtrs::OwnedFd file = open_member(directory_.get(), draft, O_RDWR | O_CREAT);
-  if (!file) return failed(errno);
-  if (::ftruncate(file.get(), 0) < 0) return failed(errno);
-  if (const int error = put(file.get(), 0, image)) return failed(error);
-  if (::fsync(file.get()) < 0) return failed(errno);
-  if (::renameat(directory_.get(), draft.c_str(), directory_.get(), name.c_str()) < 0)
-    return failed(errno);
+  if (!file) return {.trouble = words(draft, errno)};
+  int error = ::ftruncate(file.get(), 0) < 0 ? errno : put(file.get(), 0, image);
+  if (error == 0 && ::fsync(file.get()) < 0) error = errno;
+  if (error == 0 && ::renameat(directory_.get(), draft.c_str(), directory_.get(), name.c_str()) < 0)
+    error = errno;
+  if (error != 0) {
+    ::unlinkat(directory_.get(), draft.c_str(), 0);
+    return {.trouble = words(draft, error)};
+  }
   (void)set_aside(directory_.get(), name + kDissolved, name);
-  if (::fsync(directory_.get()) < 0) return failed(errno);
-  return file_of(name, std::move(file));
+  if (::fsync(directory_.get()) < 0) error = errno;
+  return {.file = file_of(name, std::move(file)),
+          .trouble = error == 0 ? std::string{} : words(name, error)};
 }
 
 /// The group may still come to it by its former servers.

@@ -28,8 +28,7 @@ class MemberFiles final : public mirror::MemberStore {
 
   tl::expected<std::optional<mirror::FoundMember>, rtrs::Failure> load(
       const wire::Uuid& storage) override;
-  tl::expected<std::unique_ptr<mirror::MemberFile>, std::string> create(
-      const wire::Uuid& storage, const std::vector<std::byte>& image) override;
+  mirror::Creation create(const wire::Uuid& storage, const std::vector<std::byte>& image) override;
   /// It stays as NAME.freed, or with a number behind that.
   mirror::Removal remove(const wire::Uuid& storage) override;
   /// It stays as NAME.dissolved.

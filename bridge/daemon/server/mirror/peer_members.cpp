@@ -95,6 +95,9 @@ class PeerMembers::Peer {
     if (config_ == nullptr || !connect(interrupt)) return EHOSTUNREACH;
     int error = 0;
     if (source.claimant != host_ || source.disk != disk_) error = be_guest(source, interrupt);
+    // The disk may have grown since the device was opened.
+    if (error == 0 && source.offset + into.size() > device_->geometry().padded_size)
+      (void)device_->look_again(interrupt);
     if (error == 0) error = device_->read(source.offset, into, interrupt);
     if (error == ESTALE && host_ != wire::Uuid{}) {  // claimed anew since
       error = be_guest(source, interrupt);

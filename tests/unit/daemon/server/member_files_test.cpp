@@ -89,16 +89,27 @@ TEST_CASE("member files: the group of a record outlives it where its mirror was 
   mirror::MemberState member;
   member.group = kGroup;
   member.shape = {0, 2, 20, 8 << 20};
-  member.record = mirror::MemberRecord::first(0, 2, 8);
+  member.record = mirror::MemberRecord::first(0, 2, 8 << 20, 1 << 20);
   const auto image = mirror::whole_image(member, 1);
-  REQUIRE(state.files->create(kStorage, image));
+  REQUIRE(state.files->create(kStorage, image).trouble.empty());
   CHECK(state.files->former_group(kStorage) == wire::Uuid{});
   REQUIRE(state.files->dissolve(kStorage).gone);
   CHECK_FALSE(state.files->load(kStorage)->has_value());
   CHECK(state.files->former_group(kStorage) == kGroup);
   SUBCASE("until it is taken away") { CHECK(state.files->remove(kStorage).gone); }
-  SUBCASE("until there is another record") { REQUIRE(state.files->create(kStorage, image)); }
+  SUBCASE("until there is another record") {
+    REQUIRE(state.files->create(kStorage, image).trouble.empty());
+  }
   CHECK(state.files->former_group(kStorage) == wire::Uuid{});
+}
+
+TEST_CASE("member files: a record that cannot be written leaves no draft, which would take room") {
+  const State state;
+  std::filesystem::create_directory(state.record);  // nothing is renamed to that
+  const mirror::Creation created = state.files->create(kStorage, std::vector<std::byte>(8192));
+  CHECK(created.file == nullptr);
+  CHECK_FALSE(created.trouble.empty());
+  CHECK_FALSE(std::filesystem::exists(state.record.string() + ".new"));
 }
 
 TEST_CASE("member files: a record that is damaged is told from one that cannot be read") {
