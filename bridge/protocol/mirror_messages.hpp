@@ -75,7 +75,7 @@ struct MirrorClaim {
   Uuid group{};
   Uuid claimant{};  ///< one life of a client: may ask again, the answer may have been lost
   le64 term = 0;
-  // The group's shape; every claim of a group tells the same members.
+  // The group's shape. One with more members adds disks that have not been in a view yet.
   std::uint8_t member = 0;        ///< the number of this one
   std::uint8_t members = 0;       ///< without the vote
   std::uint8_t region_shift = 0;  ///< a region has 1 << region_shift bytes; for a new record

@@ -323,6 +323,72 @@ copies_grow() {
 }
 it "a mirror grows when all copies are enlarged, while it is used" copies_grow
 
+third_copy() {
+  local two three
+  start_members a b
+  face_of_mirror "control=$PWD/control"
+  nbdsh <<<'h.pread(1, 0)'
+  eventually 120 all_in_step
+  two=$(mirror_says .uri)
+  start_member c
+  status_of 1 "${ctl_command[@]}" "$PWD/control" mirror add "127.0.0.1:${member_port[c]}"
+  three=$(grep -o 'rnbd-mirror[^ ]*' said)
+  stop nbdkit 10
+
+  mirror=$three face_of_mirror "control=$PWD/control"
+  start_writers
+  eventually 120 all_in_step
+  [[ $(mirror_says '.members | length') == 3 ]] || fail "$(mirror_says .)"
+  kill_hard a
+  go_on
+  kill_hard b # one by one: the newest copy goes on alone
+  go_on
+  start_member a
+  start_member b
+  eventually 120 all_in_step
+  end_writers
+  compare a b c
+
+  mirror=$two face_of_mirror "control=$PWD/control"
+  spawn user /usr/bin/python3 -m nbd -u "$uri" -c 'h.pread(1, 0)'
+  eventually 20 a_refuses 'says member 1 of 3 .*client says member 1 of 2'
+  wait_end user 60 || fail "a client of two disks waits"
+  ((status != 0)) || fail "a client of two disks was served"
+  stop nbdkit 10
+  mirror=$three face_of_mirror "control=$PWD/control"
+  nbdsh <<<'h.pread(1, 0)'
+  eventually 120 all_in_step
+}
+a_refuses() { grep -qE "$1" a.log; }
+it "a mirror of two gets a third copy, and is none of two from then on" third_copy
+
+# with_third URI SERVER: the URI of the same mirror with one server more.
+with_third() { echo "${1%%/disk0*},$2/disk0${1#*/disk0}"; }
+third_mistyped() {
+  local two
+  start_members a b
+  face_of_mirror "control=$PWD/control"
+  nbdsh <<<'h.pwrite(b"x" * 65536, 3 << 20, nbd.CMD_FLAG_FUA)'
+  eventually 120 all_in_step
+  two=$(mirror_says .uri)
+  stop nbdkit 10
+  mirror=$(with_third "$two" 127.0.0.1:1) face_of_mirror "control=$PWD/control"
+  nbdsh <<<'h.pwrite(b"y" * 65536, 4 << 20, nbd.CMD_FLAG_FUA)'
+  is_away 2 || fail "$(mirror_says .)"
+  stop nbdkit 10
+  mirror=$two face_of_mirror "control=$PWD/control"
+  nbdsh <<<'assert h.pread(65536, 4 << 20) == b"y" * 65536'
+  eventually 120 all_in_step
+  stop nbdkit 10
+  start_member c
+  mirror=$(with_third "$two" "127.0.0.1:${member_port[c]}") face_of_mirror "control=$PWD/control"
+  nbdsh <<<'assert h.pread(65536, 4 << 20) == b"y" * 65536'
+  eventually 120 all_in_step
+  stop nbdkit 10
+  same a b c
+}
+it "a third server that was never there is left out again, or replaced by the right one" third_mistyped
+
 # Nobody waits for one that was discarded. What comes in its place has the room, or is told to have it.
 grows_without_one() {
   start_members a b

@@ -224,6 +224,7 @@ namespace plants {
   X(grow_beside_changes, "a disk grows while changes and copies are under way")                   \
   X(growth_kept, "a view does not take back a growth that was given up")                          \
   X(tail_not_active, "the new room of a disk is not in the activity logs")                        \
+  X(disk_left_out, "a client leaves a disk of a group out that had a place in it")                \
   X(tail_not_unequal, "the new room of a disk is read before it is made equal")                   \
   X(vote_ends_growth, "a vote that is lost beside a growth leaves that in the records")           \
   X(size_of_any, "a member that was away when the disk grew makes it smaller")                    \

@@ -33,9 +33,10 @@ std::string why_refused(int error, const GroupShape& shape, bool is_vote, std::u
            uuid_text(shape.group) + " --force`";
   switch (error) {
     case EEXIST:
-      return "it is a member of another mirror group, or its place or its size in this one was "
-             "another, as its log says: name the servers as when the group began, or give its UUID "
-             "as group=; docs/mirror.md, \"A mistyped mirror\" has the way out";
+      return "it is a member of another mirror group, or this one had another size, or other "
+             "places "
+             "for its disks, as its log says: name the same servers in the same order, or give the "
+             "group's UUID as group=; docs/mirror.md, \"A mistyped mirror\" has the way out";
     case EOPNOTSUPP:
       return "it cannot be a member, and its log says why: it needs --state-directory, a file or "
              "block device as its storage, and a client that is as new as itself";

@@ -186,11 +186,24 @@ Reply answer_to(const tl::expected<void, Failure>& done) {
   return Json::object();
 }
 
+/// The URI of the same mirror with one server more.
+std::string with_server(std::string uri, const std::string& server) {
+  constexpr std::string_view kBefore = "://";
+  const std::size_t device = uri.find('/', uri.find(kBefore) + kBefore.size());
+  return uri.insert(device, "," + server);
+}
+
 Reply add_member(const ClientConfig& config, Mirror& mirror, const std::string& text,
                  bool overwrite) {
   const auto path = parse_path(text, config.paths.front().transport);
   if (!path) return tl::unexpected(Failure{EINVAL, path.error()});
-  if (auto added = mirror.add(*path, overwrite); !added) return tl::unexpected(added.error());
+  if (auto added = mirror.add(*path, overwrite); !added) {
+    Failure failure = added.error();
+    if (failure.error == ENOSPC)
+      failure.text += "; for one more copy, start this client anew with " +
+                      with_server(mirror.status().uri, text);
+    return tl::unexpected(std::move(failure));
+  }
   return Json{{"uri", mirror.status().uri}};
 }
 

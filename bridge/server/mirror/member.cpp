@@ -58,6 +58,24 @@ int Member::claim(std::uint64_t term, std::uint64_t session) {
   return 0;
 }
 
+bool Member::may_have(unsigned members) const {
+  if (members == record_.members) return true;
+  const auto counted = static_cast<MemberSet>(record_.view.set | record_.confirmed.set);
+  for (unsigned k = members; k < record_.members; ++k) {
+    const bool had_disk = k < record_.pedigree.size() && record_.pedigree[k].disk != 0;
+    if (had_disk || has(counted, k)) return false;
+  }
+  return is_kept();
+}
+
+void Member::set_members(unsigned members) {
+  RegionMap all{record_.maps.active.regions()};
+  all.add_all();
+  record_.maps.dirty.resize(members, all);
+  record_.members = members;
+  changed_ = true;
+}
+
 void Member::grow(std::uint64_t base, std::uint64_t size, const ViewId& view) {
   const std::uint64_t known = std::min(base, record_.size);
   if (size <= known || (view != ViewId{} && view != record_.view.id)) return;

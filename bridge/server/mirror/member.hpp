@@ -66,6 +66,12 @@ class Member {
   void grow(std::uint64_t base, std::uint64_t size, const ViewId& view);
   /// Such a growth could not be recorded: the disk has `size` bytes, as before.
   void take_back_growth(std::uint64_t size) { resize(size); }
+  /// Whether the group may have so many disks: those that would be left out were in no view that
+  /// this member knows of.
+  bool may_have(unsigned members) const;
+  /// Call it for a claim that was granted. The group has so many disks from now on. A new one lacks
+  /// all.
+  void set_members(unsigned members);
   /// The answer to a claim, granted or refused.
   Claimed claimed() const;
   /// `inherit`: the regions that absent members lack, or empty. `size`: of the disk in that view,

@@ -25,11 +25,14 @@ std::string words_of(const wire::Uuid& group, const wire::MirrorShape& shape) {
 }
 
 /// The disk of a client that knows growth may have another size than that of the record, which
-/// tells it the size of regions, too.
+/// tells it the size of regions, too. The number of disks may be another one, see may_have().
 bool is_of(const wire::MirrorClaim& claim, const wire::MirrorShape& shape) {
-  if (claim.base == 0) return wire::shape_of(claim) == shape;
-  return claim.member == shape.member && claim.members == shape.members &&
-         claim.size >> shape.region_shift < wire::kMaxGrownRegions;
+  if (claim.base != 0)
+    return claim.member == shape.member &&
+           claim.size >> shape.region_shift < wire::kMaxGrownRegions;
+  wire::MirrorShape asked = wire::shape_of(claim);
+  asked.members = shape.members;
+  return asked == shape;
 }
 
 std::uint64_t new_identity() {
@@ -162,7 +165,8 @@ rtrs::Failure Seat::misfit(const wire::MirrorClaim& claim,
   if (!member_ && !trouble_.empty())
     return {EIO, damaged_ ? "its record as a member is damaged"
                           : "its record as a member could not be read: " + trouble_};
-  if (member_ && (claim.group != about_.group || !is_of(claim, about_.shape)))
+  if (member_ && (claim.group != about_.group || !is_of(claim, about_.shape) ||
+                  !member_->may_have(claim.members)))
     return {EEXIST, "its record says " + words_of(about_.group, about_.shape) +
                         ", and the client says " + words_of(claim.group, wire::shape_of(claim))};
   if (member_ && !member_->is_of(disks))
@@ -197,8 +201,19 @@ void Seat::grant(const wire::MirrorClaim& claim, std::uint64_t session) {
   if (!member_) adopt(new_member(claim.group, wire::shape_of(claim)), 0);
   if (member_->claim(claim.term, session) != 0) return;
   about_.claimant = claim.claimant;
+  if (claim.members != about_.shape.members) set_members(claim.members);
   if (claim.base != 0) grow(claim);
   if (member_->is_kept() || file_ != nullptr) changes_.head = true;
+}
+
+/// The maps of disks are the last ones in the record, so that the others keep their places.
+void Seat::set_members(unsigned members) {
+  const unsigned known = maps_of(about_.shape);
+  member_->set_members(members);
+  about_.shape.members = members;
+  for (unsigned map = known; map < maps_of(about_.shape); ++map)
+    for (std::size_t page = 0; page < pages_of(about_.shape); ++page)
+      changes_.first.insert({map, page});
 }
 
 /// The regions that it adds to the maps are durable with the answer, also where the record has had
@@ -529,6 +544,9 @@ Save Seat::prepare() {
     return save;
   }
   const MemberRecord& record = member_->record();
+  const auto is_left_out = [&](const Place& place) { return place.first >= maps_of(about_.shape); };
+  std::erase_if(saving_.first, is_left_out);
+  std::erase_if(saving_.rest, is_left_out);
   const auto patch = [&](const Place& place) {
     return page_patch(about_.shape, record, place.first, place.second);
   };

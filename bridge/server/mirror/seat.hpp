@@ -165,6 +165,7 @@ class Seat final : public StorageAnnex, public std::enable_shared_from_this<Seat
   void note_maps(const Maps& before);
   void note_regions(unsigned map, std::uint32_t first, std::uint32_t last);
   void adopt(MemberState state, std::uint64_t sequence);
+  void set_members(unsigned members);
   void grow(const wire::MirrorClaim& claim);
   void use_growth();
   MemberState state() const;

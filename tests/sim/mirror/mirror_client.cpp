@@ -12,11 +12,11 @@ MirrorClient::MirrorClient(MirrorWorld& the_world, unsigned the_number,
     : world{the_world},
       number{the_number},
       names{std::move(the_names)},
-      linked(names.size()),
-      granted(names.size()),
-      broken(names.size()),
-      cut(names.size()),
-      shown(names.size()),
+      linked(names.size() + 1),
+      granted(names.size() + 1),
+      broken(names.size() + 1),
+      cut(names.size() + 1),
+      shown(names.size() + 1),
       group{options, *this} {}
 
 /// Data of copies leave their memory now, which is kept for them.

@@ -25,8 +25,10 @@ std::vector<unsigned> MirrorWorld::holders() const {
 /// least of the others knows the group: blank servers alone would begin a new one.
 std::vector<unsigned> MirrorWorld::some_names() {
   std::vector<unsigned> names = holders();
+  if (faults_ && added_ && more_.chance(mood_.fewer)) names.pop_back();
   if (!faults_ || !rng.chance(mood_.names)) return names;
   const unsigned member = any_member();
+  if (member >= names.size()) return names;
   const mirror::MemberSet others_in_step = disks_of(mirror::without(newest().set, member));
   if (others_in_step == 0 || newest().id == mirror::ViewId{}) return names;
   std::vector<unsigned> others;
@@ -62,11 +64,22 @@ void MirrorWorld::save(unsigned member) {
   say("node " + std::to_string(holder(member)) + " is saved");
 }
 
+/// The next client names one disk more, which no record knows. Those of before may go on.
+void MirrorWorld::add_copy() {
+  added_ = true;
+  const unsigned member = options.members++;
+  named_.push_back(another_node(member));
+  say("the mirror gets node " + std::to_string(named_.back()) + " as member " +
+      std::to_string(member));
+  new_client(holders());
+}
+
 /// Its former disk lives on, and clients may still look for it.
 bool MirrorWorld::add_another(unsigned member) {
   MirrorClient& client = *clients_.back();
   if (nodes_.size() > 3 * options.members) return false;
-  if (client.dead || !client.group.live() || !client.group.discard(member)) return false;
+  if (client.dead || !client.group.live() || member >= client.names.size()) return false;
+  if (!client.group.discard(member)) return false;
   client.linked[member] = 0;
   client.broken[member] = 0;
   client.names[member] = named_[member] = another_node(member);
@@ -133,7 +146,8 @@ void MirrorWorld::lose_clients_of(unsigned member) {
   const bool die = rng.chance(500);
   for (const auto& client : clients_) {
     if (die) client->dead = true;
-    if (!client->dead && !client->asleep && client->broken[member] != 0)
+    const bool knows = member < client->names.size();
+    if (!client->dead && !client->asleep && knows && client->broken[member] != 0)
       end_session(*client, member);
   }
 }
@@ -149,14 +163,16 @@ bool MirrorWorld::may_force(unsigned place) const {
 void MirrorWorld::force_beside_others(unsigned member) {
   constexpr unsigned kPatience = 400;
   const std::vector<unsigned> names = some_names();
+  if (member >= names.size()) return;
   const unsigned place = names[member];
   if (newest().id == mirror::ViewId{} || nodes_[place].elsewhere || !may_force(place)) return;
   nodes_[place].up = true;
-  for (const auto& client : clients_) client->cut[member] = 1;
+  for (const auto& client : clients_)
+    if (member < client->names.size()) client->cut[member] = 1;
   new_client(names);
   MirrorClient& client = *clients_.back();
   const bool alone = rng.chance(700);
-  for (unsigned i = 0; i < voters(); ++i) client.cut[i] = alone && i != member ? 1 : 0;
+  for (unsigned i = 0; i < client.cut.size(); ++i) client.cut[i] = alone && i != member ? 1 : 0;
   for (unsigned i = 0; i < kPatience && !client.dead && !client.group.live(); ++i) {
     step(false);
     if (&client == clients_.back().get() && client.force(member)) return;

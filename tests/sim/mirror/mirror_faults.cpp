@@ -122,9 +122,7 @@ void MirrorWorld::stop(unsigned place, bool power) {
       is_kept ? node.member->record() : first_record(node.number), node.epoch);
   node.up = false;
   ledger_.lost(place);
-  for (const auto& client : clients_)
-    if (client->names[node.number] == place)
-      client->broken[node.number] = client->linked[node.number] != 0 ? 1 : 0;
+  lose_links(place, node.number);
 }
 
 /// The whole site. Nothing that was under way arrives any more.

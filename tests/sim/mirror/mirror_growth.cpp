@@ -19,8 +19,9 @@ void MirrorWorld::enlarge(MirrorNode& node, std::uint64_t room) {
 /// with the smallest disk.
 std::uint64_t MirrorWorld::told_size(const std::vector<unsigned>& names) const {
   std::uint64_t least = ~std::uint64_t{0};
-  for (unsigned i = 0; i < options.members; ++i) {
-    const MirrorNode& node = nodes_[names[i]];
+  for (const unsigned name : names) {
+    const MirrorNode& node = nodes_[name];
+    if (node.number == vote()) continue;
     const std::uint64_t room = node.room * kSectorBytes;
     least = std::min(least, node.member->is_kept() ? node.member->record().size : room);
   }

@@ -33,7 +33,8 @@ MirrorWorld::MirrorWorld(std::uint64_t seed, bool trace)
       trace_{trace},
       lag_{~seed},
       growth_{seed ^ 0x9E3779B97F4A7C15},
-      refusals_{seed ^ 0x7265667573616C} {
+      refusals_{seed ^ 0x7265667573616C},
+      more_{seed ^ 0x6d6f7265} {
   options.members = rng.pick({2U, 3U, 3U, 3U, 4U, 5U});
   options.region_sectors = rng.pick({1U, 2U, 4U, 4U});
   options.unit_sectors = rng.pick({1U, 2U, 4U});
@@ -85,6 +86,10 @@ MirrorWorld::MirrorWorld(std::uint64_t seed, bool trace)
   mood_.stalls = options.members > 2 && rng.chance(100);
   const bool is_new = rng.chance(400);
   draw_vote(seed);
+  if (!options.vote && more_.chance(400)) {
+    mood_.more = 1 + static_cast<unsigned>(more_.below(mood_.steps));
+    mood_.fewer = more_.pick({0U, 300U, 600U});
+  }
   const bool is_old = rng.chance(150);
   votes_ = votes_ && !is_new && !is_old;
   const auto in_step = static_cast<mirror::MemberSet>((1U << options.members) - 1);
@@ -198,12 +203,14 @@ void MirrorWorld::say(const std::string& text) const {
 }
 
 void MirrorWorld::new_client(std::vector<unsigned> names) {
-  options.size = told_size(names);
-  options.first_session = clients_.size() * kSessionsPerClient + 1;
+  mirror::GroupOptions own = options;
+  own.members = static_cast<unsigned>(names.size()) - (options.vote ? 1 : 0);
+  own.size = told_size(names);
+  own.first_session = clients_.size() * kSessionsPerClient + 1;
   const auto number = static_cast<unsigned>(clients_.size());
   std::string text = "client " + std::to_string(number) + " begins with";
   for (const unsigned node : names) text += " " + std::to_string(node);
-  clients_.push_back(std::make_unique<MirrorClient>(*this, number, options, std::move(names)));
+  clients_.push_back(std::make_unique<MirrorClient>(*this, number, own, std::move(names)));
   say(text);
 }
 
@@ -217,6 +224,7 @@ void MirrorWorld::run() {
   for (unsigned i = 1; i <= mood_.steps; ++i) {
     step(true);
     if (mood_.scene != 0 && i % mood_.scene == 0) next_scene();
+    if (i == mood_.more) add_copy();
   }
   if (mood_.risen) rise_half_way();
   if (mood_.back) go_back();
@@ -355,7 +363,8 @@ void MirrorWorld::end_other_sessions(const Message& message) {
   const mirror::Command& command = message.command;
   if (command.term <= nodes_[message.node].member->record().promised) return;
   for (const auto& other : clients_) {
-    if (other->number == message.client || other->linked[command.member] == 0) continue;
+    const bool knows = command.member < other->names.size();
+    if (other->number == message.client || !knows || other->linked[command.member] == 0) continue;
     if (other->names[command.member] != message.node) continue;
     if (!other->asleep && !rng.chance(mood_.late)) {
       end_session(*other, command.member);
@@ -453,7 +462,7 @@ void MirrorWorld::must_not_destroy(const Message& message) const {
   const bool late = client.astray || command.term < newest().id.term;
   if (!changes || late || places.empty()) return;
   const unsigned rightful = ledger_.holder(command.member);
-  const bool was_member = places[command.member] == message.node;
+  const bool was_member = command.member < places.size() && places[command.member] == message.node;
   if (was_member && rightful != kNobody && rightful != message.node)
     throw MirrorViolation("a disk that has lost its place in the group is overwritten");
 }
@@ -487,7 +496,7 @@ int MirrorWorld::carry_out(Message& message) {
   switch (command.order) {
     case mirror::Order::claim:
       error = claim(message);
-      answer.claimed = over_wire(member.claimed(), command.member, options.members);
+      answer.claimed = over_wire(node.member->claimed(), command.member, options.members);
       answer.claimed.pulls = command.session % 2 == 0;
       return error;
     case mirror::Order::inspect:
@@ -558,13 +567,19 @@ int MirrorWorld::carry_out(Message& message) {
 }
 
 /// A server has no more room than its disk. That of its record may be too small for a larger one.
+/// It forgets what it has not recorded.
 int MirrorWorld::claim(const Message& message) {
   const mirror::Command& command = message.command;
   MirrorNode& node = nodes_[message.node];
+  const unsigned disks = disks_of(*clients_[message.client]);
   if (command.size > node.room * kSectorBytes) return EINVAL;
   if (!node.member->is_of(command.disks)) return EEXIST;
+  if (!node.member->may_have(disks) && node.member->is_kept()) return EEXIST;
+  if (!node.member->may_have(disks))
+    node.member = std::make_unique<mirror::Member>(first_record(node.number), node.epoch);
   const int error = node.member->claim(command.term, command.session);
   if (error != 0) return error;
+  if (node.member->record().members != disks) node.member->set_members(disks);
   const std::uint64_t before = node.member->record().size;
   node.member->grow(command.base, command.size, command.view.id);
   const bool grows = command.order == mirror::Order::grow && faults_;
@@ -702,11 +717,11 @@ void MirrorWorld::receive(const Message& message) {
 }
 
 void MirrorWorld::connect(MirrorClient& client) {
-  const unsigned i = any_member();
+  const auto i = static_cast<unsigned>(rng.below(client.names.size()));
   const MirrorNode& node = nodes_[client.names[i]];
   const bool gives_up = client.cut[i] != 0 && rng.chance(300);
   // A client that has no way to the vote nor to a disk loses the disk first.
-  const auto last = client.broken.begin() + options.members;
+  const auto last = client.broken.begin() + disks_of(client);
   if (i == vote() && client.group.live() && std::find(client.broken.begin(), last, 1) != last)
     return;
   if (client.linked[i] != 0 && (client.broken[i] != 0 || gives_up)) {
@@ -722,7 +737,7 @@ void MirrorWorld::connect(MirrorClient& client) {
 void MirrorWorld::act(MirrorClient& client) {
   if (rng.chance(mood_.cool)) return client.group.cool();
   if (rng.chance(mood_.verify)) {
-    const unsigned source = rng.pick({mirror::kMaxMembers, 0U, options.members - 1});
+    const unsigned source = rng.pick({mirror::kMaxMembers, 0U, disks_of(client) - 1});
     return void(client.group.verify(source));
   }
   if (rng.chance(mood_.request))
@@ -754,13 +769,19 @@ void MirrorWorld::heal() {
   }
 }
 
+/// Clients that name the server for this member lose it, and do not know that yet.
+void MirrorWorld::lose_links(unsigned place, unsigned member) {
+  for (const auto& client : clients_)
+    if (member < client->names.size() && client->names[member] == place)
+      client->broken[member] = client->linked[member] != 0 ? 1 : 0;
+}
+
 /// An operator allows it for good. The sessions that were made before do not know that.
 void MirrorWorld::allow_overwriting() {
   for (unsigned i = 0; i < nodes_.size(); ++i) {
     const unsigned member = nodes_[i].number;
     if (std::exchange(nodes_[i].overwrite, true)) continue;
-    for (const auto& client : clients_)
-      if (client->names[member] == i) client->broken[member] = client->linked[member] != 0 ? 1 : 0;
+    lose_links(i, member);
   }
 }
 

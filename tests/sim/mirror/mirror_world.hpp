@@ -102,7 +102,7 @@ class MirrorWorld;
 /// One life of a client: a group, its sessions and the memory of its requests.
 class MirrorClient final : public mirror::GroupHost {
  public:
-  /// `names`: the server of each member, by its place in the world.
+  /// `names`: the server of each member, by its place in the world. Scenes may ask for one more.
   MirrorClient(MirrorWorld& world, unsigned number, const mirror::GroupOptions& options,
                std::vector<unsigned> names);
 
@@ -269,6 +269,8 @@ class MirrorWorld {
     bool grows = false;       ///< all disks do, and then clients or members die
     unsigned unrecorded = 0;  ///< that a member cannot record that it grows
     unsigned put_off = 0;     ///< that a growth for which requests wait is put off
+    unsigned more = 0;        ///< steps until the mirror gets one disk more, 0: never
+    unsigned fewer = 0;       ///< that a client does not know that one, from then on
     // Of a group with a vote.
     bool host = false;       ///< a disk is lost together with the client
     bool both = false;       ///< a disk is lost together with the vote
@@ -288,6 +290,10 @@ class MirrorWorld {
   unsigned any_member() { return static_cast<unsigned>(rng.below(voters())); }
   mirror::MemberSet disks_of(mirror::MemberSet set) const {
     return mirror::disks_of(set, options.members);
+  }
+  /// The disks that this client names, without the vote.
+  unsigned disks_of(const MirrorClient& client) const {
+    return static_cast<unsigned>(client.names.size()) - (options.vote ? 1 : 0);
   }
   bool are_enough(mirror::MemberSet members, mirror::MemberSet view) const {
     return mirror::are_enough(members, view, options.members, options.degraded);
@@ -390,10 +396,12 @@ class MirrorWorld {
   std::vector<unsigned> some_names();
   void change_identity();
   bool add_another(unsigned member);
+  void add_copy();
   void save(unsigned member);
   void set_back(unsigned member);
   bool may_set_back(unsigned member) const;
   void lose_clients_of(unsigned member);
+  void lose_links(unsigned place, unsigned member);
   bool may_force(unsigned place) const;
   void force_beside_others(unsigned member);
   void free_strangers();
@@ -428,6 +436,7 @@ class MirrorWorld {
   std::uint64_t history_ = 0;            ///< the newest one that is in force
   std::uint64_t next_disk_ = 1;
   bool votes_ = false;  ///< the vote is in step from the beginning on
+  bool added_ = false;  ///< the mirror has one disk more than it began with
   MirrorLedger ledger_;
   std::vector<unsigned> named_;  ///< the newest server of each member
   std::deque<MirrorNode> nodes_;
@@ -436,6 +445,7 @@ class MirrorWorld {
   Rng lag_;                      ///< of what is late
   Rng growth_;                   ///< of disks that grow
   Rng refusals_;                 ///< of growths that fail
+  Rng more_;                     ///< of one more disk
   std::vector<Message> unsent_;  ///< commands that the threads of clients have to send
 };
 

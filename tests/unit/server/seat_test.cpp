@@ -40,7 +40,8 @@ struct Store final : mirror::MemberStore {
     }
     void lay(const mirror::Patch& patch) {
       if (number != store.files) return;
-      REQUIRE(patch.offset + patch.bytes.size() <= store.image.size());
+      if (patch.offset + patch.bytes.size() > store.image.size())
+        store.image.resize(patch.offset + patch.bytes.size());
       std::ranges::copy(patch.bytes,
                         store.image.begin() + static_cast<std::ptrdiff_t>(patch.offset));
     }
@@ -130,9 +131,10 @@ struct World {
     return result;
   }
   /// As BlockSession does it. The session that is served, or 0.
-  std::uint64_t claim(std::uint64_t term, std::uint8_t claimant = 1) {
+  std::uint64_t claim(std::uint64_t term, std::uint8_t claimant = 1, std::uint8_t members = 3) {
     const std::uint64_t session = seat->next_session();
-    const auto message = claim_of(term, claimant);
+    auto message = claim_of(term, claimant);
+    message.members = members;
     if (seat->misfit(message).error != 0 || seat->refuses(message, session)) return 0;
     seat->fence();
     seat->grant(message, session);
@@ -934,6 +936,73 @@ TEST_CASE("member: a write behind a disk that becomes smaller meanwhile is refus
   CHECK(world.error == EIO);
   CHECK(world.server.disk().records.empty());
   CHECK_FALSE(world.seat->warm(10, 10));
+}
+
+// ---- One more copy ------------------------------------------------------------------------------
+
+TEST_CASE("seat: a group gets one more disk, which lacks all that the others have") {
+  World world;
+  auto session = world.claim(5, 1, 2);
+  const mirror::View both{{5, 1}, 0b011};
+  REQUIRE(world.view(session, both, both) == 0);
+  REQUIRE(world.keep() == 0);
+  REQUIRE(world.cool(session, 5, world.state().record.maps.active) == 0);
+  REQUIRE(world.keep() == 0);
+  session = world.claim(6, 2, 3);
+  REQUIRE(session != 0);
+  REQUIRE(world.seat->write(session, 3, 3) == 0);
+  REQUIRE(world.keep() == 0);
+  world.seat = world.start();
+  CHECK(world.state().shape.members == 3);
+  CHECK(world.state().record.view.set == both.set);
+  CHECK(world.state().record.maps.active.count() == 1);
+  CHECK(world.state().record.maps.dirty.at(1).empty());
+  CHECK(world.state().record.maps.dirty.at(2).count() == 8);
+}
+
+TEST_CASE("seat: a record without room for one more disk serves the ones that it has") {
+  World world;
+  auto session = world.claim(5, 1, 2);
+  const mirror::View both{{5, 1}, 0b011};
+  const mirror::Pedigree two{{world.state().record.disk, {}}, {2, {}}};
+  REQUIRE(world.seat->view(session, both, both, {}, two, 0) == 0);
+  REQUIRE(world.keep() == 0);
+  world.store->fails = true;
+  CHECK(world.claim(6, 2, 3) == 0);
+  world.store->fails = false;
+  session = world.claim(7, 1, 2);
+  REQUIRE(session != 0);
+  REQUIRE(world.seat->write(session, 3, 3) == 0);
+  REQUIRE(world.keep() == 0);
+  world.seat = world.start();
+  CHECK(world.state().shape.members == 2);
+  CHECK(world.state().record.maps.active.contains(3));
+}
+
+TEST_CASE("seat: only a disk that was in no view is left out again") {
+  World world;
+  auto session = world.claim(5, 1, 2);
+  const mirror::View both{{5, 1}, 0b011};
+  const auto two = [&] { return mirror::Pedigree{{world.state().record.disk, {}}, {2, {}}, {}}; };
+  REQUIRE(world.seat->view(session, both, both, {}, two(), 0) == 0);
+  REQUIRE(world.keep() == 0);
+  session = world.claim(6, 2, 4);
+  REQUIRE(world.seat->view(session, {{6, 1}, 0b011}, both, {}, two(), 0) == EINVAL);
+  auto pedigree = two();
+  pedigree.resize(mirror::kMaxMembers);
+  REQUIRE(world.seat->view(session, {{6, 1}, 0b011}, both, {}, pedigree, 0) == 0);
+  REQUIRE(world.keep() == 0);
+  REQUIRE(world.claim(7, 3, 3) != 0);
+  REQUIRE(world.claim(8, 4, 2) != 0);
+  session = world.claim(9, 5, 3);
+  REQUIRE(world.view(session, {{9, 1}, 0b111}, both) == 0);
+  REQUIRE(world.view(session, {{9, 2}, 0b011}, both) == 0);
+  REQUIRE(world.keep() == 0);
+  world.seat = world.start();
+  auto fewer = claim_of(10);
+  fewer.members = 2;
+  CHECK(world.seat->misfit(fewer).error == EEXIST);
+  CHECK(world.claim(11, 6, 3) != 0);
 }
 
 // ---- Votes --------------------------------------------------------------------------------------
