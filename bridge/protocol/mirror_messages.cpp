@@ -187,6 +187,9 @@ Result<mirror::Claimed> decode_claimed(ConstBytes bytes) {
   answer.pedigree = decode_pedigree(message->pedigree);
   answer.size = message->size;
   if (!is_possible(answer)) return tl::unexpected(DecodeError::bad_value);
+  const unsigned shift = message->region_shift;
+  const bool fits = shift <= kMaxRegionShift && answer.size >> shift < kMaxGrownRegions;
+  if (answer.size != 0 && !fits) return tl::unexpected(DecodeError::bad_length);
   return answer;
 }
 

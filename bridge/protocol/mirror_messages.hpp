@@ -288,8 +288,8 @@ Result<mirror::Pedigree> take_pedigree(ConstBytes& data);
 MirrorClaimResponse encode_claimed(const mirror::Claimed& answer, unsigned member,
                                    unsigned members);
 
-/// Without maps. Errors: too_short, bad_type, bad_count (members), bad_value (views, flags, no
-/// disk, a term above the promised one).
+/// Without maps. Errors: too_short, bad_type, bad_count (members), bad_length (size), bad_value
+/// (views, flags, no disk, a term above the promised one).
 Result<mirror::Claimed> decode_claimed(ConstBytes bytes);
 
 /// The regions from `first` on, as many runs as fit into `capacity` bytes: one at least, so that

@@ -170,7 +170,7 @@ class Group {
   void look_at_rooms(MemberSet spared);
   /// True while requests wait for those that are under way, so that the disk can grow.
   bool prepares_growth() const;
-  /// That takes too long: the disk keeps its size, and requests go on.
+  /// The disk keeps its size, and requests that wait go on.
   void put_off_growth();
   /// Bytes of the disk, once the group is live.
   std::uint64_t disk_size() const { return members_.disk_size(); }

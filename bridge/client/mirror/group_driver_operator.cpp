@@ -64,12 +64,12 @@ GroupDriver::Done GroupDriver::discard(const std::string& server) {
 }
 
 GroupDriver::Done GroupDriver::add(const rtrs::PathAddress& path, bool overwrite) {
-  const auto place = std::ranges::find_if(members_, &Member::discarded);
-  if (place == members_.end())
-    return refuse(ENOSPC, "the mirror has no free place; mirror discard SERVER makes one");
   for (unsigned i = 0; i < members_.size(); ++i)
     if (!members_[i].discarded && links_.server(i) == host_and_port(path))
       return refuse(EEXIST, "that server is a member already");
+  const auto place = std::ranges::find_if(members_, &Member::discarded);
+  if (place == members_.end())
+    return refuse(ENOSPC, "the mirror has no free place; mirror discard SERVER makes one");
   place->discarded = false;
   place->overwrite = overwrite;
   place->link->go_to(path);

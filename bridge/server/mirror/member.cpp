@@ -61,11 +61,12 @@ int Member::claim(std::uint64_t term, std::uint64_t session) {
 bool Member::may_have(unsigned members) const {
   if (members == record_.members) return true;
   const auto counted = static_cast<MemberSet>(record_.view.set | record_.confirmed.set);
-  for (unsigned k = members; k < record_.members; ++k) {
-    const bool had_disk = k < record_.pedigree.size() && record_.pedigree[k].disk != 0;
-    if (had_disk || has(counted, k)) return false;
-  }
-  return is_kept();
+  const auto is_used = [&](unsigned k) {
+    return has(counted, k) || (k < record_.pedigree.size() && record_.pedigree[k].disk != 0);
+  };
+  for (unsigned k = members; k < record_.members; ++k)
+    if (is_used(k)) return false;
+  return is_kept() && (members <= kVote || !is_used(kVote));
 }
 
 void Member::set_members(unsigned members) {

@@ -223,7 +223,8 @@ void Seat::grow(const wire::MirrorClaim& claim) {
   member_->grow(claim.base, claim.size, {claim.seq == 0 ? 0 : claim.term.value(), claim.seq});
   if (!member_->take_changed()) return;
   about_.shape.size = member_->record().size;
-  changes_.whole = true;
+  // A server that a mirror names by mistake keeps no record of a claim.
+  if (member_->is_kept() || file_ != nullptr) changes_.whole = true;
 }
 
 bool Seat::take_back_growth(std::uint64_t session) {

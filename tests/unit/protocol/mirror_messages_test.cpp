@@ -115,6 +115,10 @@ TEST_CASE("mirror messages: an answer to a claim survives, and impossible ones a
   REQUIRE(again->pedigree.size() == mirror::kMaxMembers);
   CHECK(again->pedigree[1].disk == 12);
   CHECK(again->pedigree[1].age == mirror::Age{{7, 2}, 1});
+  message.region_shift = 20;
+  message.size = std::uint64_t{1} << 42;
+  CHECK(decode_claimed(rtrs::wire::bytes_of(message)).error() == DecodeError::bad_length);
+  message.size = 0;
   message.flags |= 2;  // as older servers do
   REQUIRE(decode_claimed(rtrs::wire::bytes_of(message)));
   CHECK(decode_claimed(rtrs::wire::bytes_of(message))->lost_power);

@@ -798,6 +798,16 @@ struct GrowingWorld : World {
   std::uint64_t session = 0;
 };
 
+TEST_CASE("seat: a claim with a larger size makes no record") {
+  World world;
+  const auto session = world.claim(5);
+  world.seat->grant(growth_of(5, 8 << 20, 12 << 20), session);
+  REQUIRE(world.keep() == 0);
+  CHECK(world.store->image.empty());
+  world.seat->leave(session);
+  CHECK_FALSE(world.seat->taken());
+}
+
 TEST_CASE("seat: a growth for which there is no room is taken back, and the record goes on") {
   GrowingWorld world;
   world.store->full = true;

@@ -195,6 +195,8 @@ mirror::Creation MemberFiles::create(const wire::Uuid& storage,
   if (!file) return {.trouble = words(draft, errno)};
   int error = ::ftruncate(file.get(), 0) < 0 ? errno : put(file.get(), 0, image);
   if (error == 0 && ::fsync(file.get()) < 0) error = errno;
+  // Nothing that may fail stands between the new name and the answer, but for the folder's fsync.
+  mirror::Creation made{.file = file_of(name, std::move(file)), .trouble = words(name, EIO)};
   if (error == 0 && ::renameat(directory_.get(), draft.c_str(), directory_.get(), name.c_str()) < 0)
     error = errno;
   if (error != 0) {
@@ -202,9 +204,8 @@ mirror::Creation MemberFiles::create(const wire::Uuid& storage,
     return {.trouble = words(draft, error)};
   }
   (void)set_aside(directory_.get(), name + kDissolved, name);
-  if (::fsync(directory_.get()) < 0) error = errno;
-  return {.file = file_of(name, std::move(file)),
-          .trouble = error == 0 ? std::string{} : words(name, error)};
+  if (::fsync(directory_.get()) == 0) made.trouble.clear();
+  return made;
 }
 
 /// The group may still come to it by its former servers.

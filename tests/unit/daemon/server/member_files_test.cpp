@@ -72,7 +72,7 @@ TEST_CASE("member files: a record that is kept closed holds no descriptor, and m
     return std::distance(Entries{"/proc/self/fd"}, Entries{});
   };
   const auto before = held();
-  const auto file = *files->create(kStorage, {std::byte{'a'}, std::byte{'b'}});
+  const auto file = files->create(kStorage, {std::byte{'a'}, std::byte{'b'}}).file;
   CHECK(held() == before);
   mirror::Save save;
   save.head = mirror::Patch{1, {std::byte{'c'}}};
