@@ -41,11 +41,12 @@ void on_bus_error(int signal, siginfo_t* info, void* /*context*/) {
     const std::uintptr_t begin = each.begin.load(std::memory_order_acquire);
     const std::uintptr_t end = each.end.load(std::memory_order_relaxed);
     if (!by_the_kernel || begin == 0 || at < begin || at >= end) continue;
+    // Readers of the zeroes look at it behind them, so it is said before they can be there.
+    each.lost.load(std::memory_order_relaxed)->store(true, std::memory_order_release);
     // All of it: a part of a huge page cannot be replaced.
     void* const empty = ::mmap(reinterpret_cast<void*>(begin), end - begin, PROT_READ | PROT_WRITE,
                                MAP_FIXED | MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (empty == MAP_FAILED) break;
-    each.lost.load(std::memory_order_relaxed)->store(true, std::memory_order_relaxed);
     errno = saved;
     return;
   }
@@ -172,7 +173,7 @@ bool GuestMemory::read(std::uint64_t guest, MutableBytes into) const {
     into = into.subspan(piece.size());
     guest += piece.size();  // an address never wraps to one of another region: see add()
   }
-  return true;
+  return !is_lost();
 }
 
 bool GuestMemory::write(std::uint64_t guest, ConstBytes from) const {
@@ -183,7 +184,7 @@ bool GuestMemory::write(std::uint64_t guest, ConstBytes from) const {
     from = from.subspan(piece.size());
     guest += piece.size();
   }
-  return true;
+  return !is_lost();
 }
 
 std::byte* GuestMemory::at_user(std::uint64_t user, std::uint64_t length) const {

@@ -39,14 +39,18 @@ class GuestMemory {
   GuestMemory(const GuestMemory&) = delete;
   GuestMemory& operator=(const GuestMemory&) = delete;
 
-  /// Copies bytes of the guest. False: they are not all inside the regions.
+  /// Copies bytes of the guest. False: they are not all inside the regions, or memory is lost, so
+  /// that zeroes may have been copied.
   bool read(std::uint64_t guest, MutableBytes into) const;
   /// Copies bytes to the guest; likewise.
   bool write(std::uint64_t guest, ConstBytes from) const;
   /// The bytes at an address of the front-end. Null: they are not all inside one region.
   std::byte* at_user(std::uint64_t user, std::uint64_t length) const;
-  /// True: a file has failed, and zeroes stand in its place.
-  bool is_lost() const { return lost_.load(std::memory_order_relaxed); }
+  /// True: a file has failed, and zeroes stand in its place. Earlier reads may have seen these.
+  bool is_lost() const {
+    std::atomic_thread_fence(std::memory_order_acquire);
+    return lost_.load(std::memory_order_acquire);
+  }
 
  private:
   struct Region {

@@ -72,6 +72,7 @@ void Loop::tell_when_idle(std::function<bool(const Queue&)> chosen) {
 }
 
 void Loop::set_memory(std::shared_ptr<const GuestMemory> memory) {
+  look_for_loss();  // nobody looks at the memory until now again
   for (auto& [index, queue] : queues_) queue.move_to(memory);
   memory_ = std::move(memory);
 }
@@ -205,8 +206,12 @@ void Loop::run_posted() {
   serve_queues();
 }
 
-void Loop::tell() {
+void Loop::look_for_loss() {
   if (memory_ && memory_->is_lost() && !lost_.exchange(true)) surroundings_.changed();
+}
+
+void Loop::tell() {
+  look_for_loss();
   if (!draining_) return;
   for (const auto& [index, queue] : queues_) {
     if (draining_(queue) && !queue.is_idle()) return;

@@ -88,6 +88,7 @@ class Loop final : private QueueHost {
   bool take_ended();
   void serve_queues();
   void run_posted();
+  void look_for_loss();
   void tell();
 
   const unsigned index_;

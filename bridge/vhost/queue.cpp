@@ -15,6 +15,8 @@
 namespace rnbd::vhost {
 namespace {
 
+constexpr const char* kMemoryIsLost = "its memory is lost";
+
 std::uint64_t total(std::span<const Piece> pieces) {
   std::uint64_t sum = 0;
   for (const Piece& piece : pieces) sum += piece.length;
@@ -142,7 +144,9 @@ bool Queue::take() {
     any = true;
     if (!begin(request)) {
       give_back(request);
-      fail("its driver has sent a request without a header, a place for the status, or memory");
+      fail(memory_->is_lost() ? kMemoryIsLost
+                              : "its driver has sent a request without a header, a place for the "
+                                "status, or memory");
     }
   }
   return any;
@@ -289,7 +293,8 @@ void Queue::end(Request& request, int error) {
   finish(request, status_of(error));
 }
 
-/// Writes what was read, and the status, which is the last byte of the chain.
+/// Writes what was read, and the status, which is the last byte of the chain. A request whose bytes
+/// were lost is not put back.
 void Queue::finish(Request& request, BlockStatus status) {
   const std::span<const Piece> pieces = request.chain.to_write();
   const std::uint64_t writable = total(pieces);
@@ -305,7 +310,8 @@ void Queue::finish(Request& request, BlockStatus status) {
               static_cast<std::uint32_t>(std::min<std::uint64_t>(written, UINT32_MAX)));
   }
   give_back(request);
-  if (!told && state_ == State::running) fail("a buffer of a request is not in memory");
+  if (!told && state_ == State::running)
+    fail(memory_->is_lost() ? kMemoryIsLost : "a buffer of a request is not in memory");
 }
 
 /// A disk that fails, fails often: the limit is a line a second.

@@ -285,13 +285,15 @@ class Driver {
     return kGuest + static_cast<std::uint64_t>(place - memory_);
   }
   int file() const { return file_; }
+  /// The address of the memory in this process.
+  std::uint64_t user() const { return reinterpret_cast<std::uint64_t>(memory_); }
   std::size_t size() const { return size_; }
   bool event_index() const { return options_.event_index; }
 
   void send_memory() const {
     wire_.send(kSetMemTable,
-               packed(std::uint32_t{1}, std::uint32_t{0}, kGuest, std::uint64_t{size_},
-                      reinterpret_cast<std::uint64_t>(memory_), std::uint64_t{0}),
+               packed(std::uint32_t{1}, std::uint32_t{0}, kGuest, std::uint64_t{size_}, user(),
+                      std::uint64_t{0}),
                {file_});
   }
   void start(Ring& ring, std::uint32_t base = 0) {

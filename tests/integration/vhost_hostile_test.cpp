@@ -280,6 +280,79 @@ TEST_CASE("a memory file that shrinks costs its own machine the disk, and nobody
   serves();
 }
 
+/// A second region of memory, whose file shrinks; rings and headers stay in the first.
+class Annexe {
+ public:
+  static constexpr std::uint64_t kGuest = std::uint64_t{1} << 40;
+  static constexpr std::size_t kSize = 64U << 10;
+
+  explicit Annexe(Driver& driver) : driver_{driver} {
+    if (::ftruncate(file_.get(), kSize) != 0) die("ftruncate");
+    const std::uint64_t whole = driver.size();
+    driver.wire().send(
+        kSetMemTable,
+        packed(2U, 0U, Driver::kGuest, whole, driver.user(), std::uint64_t{0}, kGuest,
+               std::uint64_t{kSize}, std::uint64_t{1} << 46, std::uint64_t{0}),
+        {driver.file(), file_.get()});
+    driver.wire().ask(kGetFeatures);  // it is mapped
+  }
+  void shrink() const {
+    if (::ftruncate(file_.get(), 0) != 0) die("ftruncate");
+  }
+  /// A request whose data are there; nobody waits for it.
+  void begin(std::uint32_t type, std::uint64_t sector) const {
+    driver_.describe(0, type, sector, driver_.data(), 4096, type == kIn);
+    driver_.ring().parts.desc[1].addr = kGuest;
+    driver_.ring().offer(0);
+    driver_.ring().publish(driver_.event_index());
+    driver_.ring().do_kick();
+  }
+
+ private:
+  Driver& driver_;
+  File file_{::memfd_create("annexe", MFD_CLOEXEC)};
+};
+
+TEST_CASE("a request whose memory file has shrunk changes no disk, and does not succeed") {
+  constexpr std::uint64_t kSector = 96;
+  {
+    Driver driver{options()};
+    std::memset(driver.data(), 0x77, 4096);
+    driver.describe(0, kOut, kSector, driver.data(), 4096, false);
+    REQUIRE(driver.carry_out() == VIRTIO_BLK_S_OK);
+  }
+  for (const std::uint32_t type : {kOut, kIn}) {
+    Driver driver{options()};
+    const Annexe annexe{driver};
+    annexe.shrink();
+    annexe.begin(type, kSector);
+    CHECK(driver.wire().hears_the_end());
+    CHECK_FALSE(driver.ring().has_used());
+  }
+  Driver driver{options()};
+  driver.describe(0, kIn, kSector, driver.data(), 4096, true);
+  REQUIRE(driver.carry_out() == VIRTIO_BLK_S_OK);
+  CHECK(driver.data()[0] == std::byte{0x77});
+}
+
+TEST_CASE("memory that is lost is not forgotten with its table") {
+  for (unsigned i = 0; i < 20; ++i) {
+    Driver driver{options()};
+    {
+      const Annexe annexe{driver};
+      annexe.shrink();
+      annexe.begin(kIn, 0);
+      driver.send_memory();
+    }
+    // Either the request has met the new table, where its data are nowhere, or the lost memory.
+    const pollfd any{driver.ring().error.get(), POLLIN, 0};
+    std::array<pollfd, 2> polled{any, {driver.wire().socket(), POLLRDHUP, 0}};
+    CHECK(::poll(polled.data(), polled.size(), 10'000) > 0);
+    CHECK_FALSE(driver.ring().has_used());
+  }
+  serves();
+}
+
 TEST_CASE("messages that cannot be end their front-end") {
   SUBCASE("garbage") {
     is_left([](Wire& wire) { wire.send_raw(std::string(64, 'x')); });
