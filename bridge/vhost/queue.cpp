@@ -233,8 +233,13 @@ void Queue::carry_out(Request& request) {
   send(request);
 }
 
+Transfer Queue::transfer_of(Request& request) const {
+  const bool durable = wants_durable_writes(settings_.features, host_.disk().geometry());
+  return vhost::transfer_of(request.block, request.buffer.data(), durable);
+}
+
 void Queue::send(Request& request) {
-  request.transfer = transfer_of(request.block, request.buffer.data(), settings_.features);
+  request.transfer = transfer_of(request);
   const int error = host_.disk().begin(request.transfer, request.begun);
   if (error == EAGAIN) return call(request);
   if (error != 0) return end(request, error);
@@ -253,8 +258,7 @@ void Queue::call(Request& request) {
         const rtrs::Interrupt interrupt{
             [](void* context) { return static_cast<Queue*>(context)->given_up_.load(); }, this};
         Disk& disk = host_.disk();
-        const Transfer transfer =
-            transfer_of(request.block, request.buffer.data(), settings_.features);
+        const Transfer transfer = transfer_of(request);
         return request.block.command == BlockCommand::flush ? disk.flush(interrupt)
                                                             : disk.run(transfer, interrupt);
       },

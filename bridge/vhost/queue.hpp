@@ -126,6 +126,7 @@ class Queue {
   bool begin(Request& request);
   bool read_head(Request& request, RequestHeader& header, RequestShape& shape, RangeData& range);
   void carry_out(Request& request);
+  Transfer transfer_of(Request& request) const;
   void send(Request& request);
   void call(Request& request);
   void end(Request& request, int error);

@@ -121,8 +121,11 @@ BlockStatus status_of(int error) {
   return error == EOPNOTSUPP ? BlockStatus::unsupported : BlockStatus::io_error;
 }
 
-Transfer transfer_of(const BlockRequest& request, std::byte* data, std::uint64_t features) {
-  const bool durable = (features & kFeatureFlush) == 0;
+bool wants_durable_writes(std::uint64_t features, const DeviceGeometry& geometry) {
+  return (features & kFeatureFlush) == 0 && geometry.can_fua;
+}
+
+Transfer transfer_of(const BlockRequest& request, std::byte* data, bool durable) {
   Transfer transfer{.offset = request.offset, .length = request.length};
   switch (request.command) {
     case BlockCommand::read:

@@ -128,7 +128,9 @@ bool has_range(const RequestHeader& header, const RequestShape& shape);
 
 /// The status for an errno of the disk.
 BlockStatus status_of(int error);
-/// The request for a disk. A guest that cannot flush is promised durable writes.
-Transfer transfer_of(const BlockRequest& request, std::byte* data, std::uint64_t features);
+/// Guests that cannot flush are promised durable writes, where the storage has any.
+bool wants_durable_writes(std::uint64_t features, const DeviceGeometry& geometry);
+/// The request for a disk. `durable`: a change is durable when it has ended.
+Transfer transfer_of(const BlockRequest& request, std::byte* data, bool durable);
 
 }  // namespace rnbd::vhost

@@ -28,6 +28,17 @@ has_no_machine() {
 }
 it "drivers and front-ends that do harm stop their own ring, or are disconnected; the next one is served" hostile
 
+no_flush() {
+  # shellcheck disable=SC2016 # nbdkit's shell expands it
+  start_nbdkit eval get_size='echo 64M' can_write='exit 0' pwrite='cat >/dev/null' \
+    pread='dd if=/dev/zero bs=$3 count=1 status=none'
+  start_server --export "disk0=nbd:$uri"
+  start_vhost
+  driver 'a disk without flushes*' --no-skip
+  stop bridge
+}
+it "storage with neither flushes nor durable writes is written to" no_flush
+
 lost_server() {
   serve_disk --no-path-timeout 1s
   start_driver '*reads for ever*'

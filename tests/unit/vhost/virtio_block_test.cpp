@@ -113,18 +113,24 @@ TEST_CASE("virtio block: unknown requests are not supported") {
   CHECK(judged(BlockCommand::get_id, 0, {.writable = 20}).request->length == kIdSize);
 }
 
-TEST_CASE("virtio block: writes of a guest that cannot flush are durable") {
+TEST_CASE("virtio block: writes of a guest that cannot flush are durable, if they can be") {
+  CHECK_FALSE(wants_durable_writes(kFeatureFlush, disk()));
+  CHECK(wants_durable_writes(0, disk()));
+  DeviceGeometry volatile_disk = disk();
+  volatile_disk.can_flush = volatile_disk.can_fua = false;
+  CHECK_FALSE(wants_durable_writes(0, volatile_disk));
+
   std::byte data{};
   const BlockRequest write{.command = BlockCommand::write, .length = 512};
-  CHECK_FALSE(transfer_of(write, &data, kFeatureFlush).fua);
-  CHECK(transfer_of(write, &data, 0).fua);
-  CHECK(transfer_of(write, &data, 0).from == &data);
+  CHECK_FALSE(transfer_of(write, &data, false).fua);
+  CHECK(transfer_of(write, &data, true).fua);
+  CHECK(transfer_of(write, &data, true).from == &data);
   const BlockRequest zeroes{.command = BlockCommand::write_zeroes, .length = 512, .no_unmap = true};
-  CHECK(transfer_of(zeroes, nullptr, 0).fua);
-  CHECK(transfer_of(zeroes, nullptr, 0).no_unmap);
+  CHECK(transfer_of(zeroes, nullptr, true).fua);
+  CHECK(transfer_of(zeroes, nullptr, true).no_unmap);
   const BlockRequest read{.command = BlockCommand::read, .length = 512};
-  CHECK(transfer_of(read, &data, 0).into == &data);
-  CHECK_FALSE(transfer_of(read, &data, 0).fua);
+  CHECK(transfer_of(read, &data, true).into == &data);
+  CHECK_FALSE(transfer_of(read, &data, true).fua);
 }
 
 TEST_CASE("virtio block: errors have the status that virtio has for them") {
