@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <cstring>
 #include <mutex>
+#include <optional>
 #include <utility>
 
 namespace rnbd::vhost {
@@ -17,11 +18,40 @@ namespace {
 
 // ---- Files that fail ----------------------------------------------------------------------------
 
-/// A mapping that the handler may replace. It is in use while `begin` is not 0.
-struct Guarded {
-  std::atomic<std::uintptr_t> begin{0};
-  std::atomic<std::uintptr_t> end{0};
-  std::atomic<std::atomic<bool>*> lost{nullptr};
+/// A mapping that the handler may replace.
+struct Mapping {
+  std::uintptr_t begin = 0;  ///< 0: there is none
+  std::uintptr_t end = 0;
+  std::atomic<bool>* lost = nullptr;
+};
+
+/// A place for a mapping, which the handler reads while another thread may change it.
+///
+/// Threads: set() one at a time; find() any, also in a handler of signals.
+class Guarded {
+ public:
+  bool is_free() const { return begin_ == 0; }
+  void set(const Mapping& mapping) {
+    ++version_;
+    begin_ = mapping.begin;
+    end_ = mapping.end;
+    lost_ = mapping.lost;
+    ++version_;
+  }
+  /// None while it changes: that is no mapping that the calling thread has in use.
+  std::optional<Mapping> find(std::uintptr_t address) const {
+    const unsigned before = version_;
+    const Mapping mapping{begin_, end_, lost_};
+    if (before % 2 != 0 || version_ != before) return std::nullopt;
+    if (address < mapping.begin || address >= mapping.end) return std::nullopt;
+    return mapping;
+  }
+
+ private:
+  std::atomic<unsigned> version_{0};  ///< odd while it changes
+  std::atomic<std::uintptr_t> begin_{0};
+  std::atomic<std::uintptr_t> end_{0};
+  std::atomic<std::atomic<bool>*> lost_{nullptr};
 };
 static_assert(std::atomic<std::uintptr_t>::is_always_lock_free);
 
@@ -37,14 +67,14 @@ void on_bus_error(int signal, siginfo_t* info, void* /*context*/) {
   const int saved = errno;
   const auto at = reinterpret_cast<std::uintptr_t>(info->si_addr);
   const bool by_the_kernel = info->si_code > 0;
-  for (Guarded& each : guarded) {
-    const std::uintptr_t begin = each.begin.load(std::memory_order_acquire);
-    const std::uintptr_t end = each.end.load(std::memory_order_relaxed);
-    if (!by_the_kernel || begin == 0 || at < begin || at >= end) continue;
+  for (const Guarded& each : guarded) {
+    const auto mapping = by_the_kernel ? each.find(at) : std::nullopt;
+    if (!mapping) continue;
     // Readers of the zeroes look at it behind them, so it is said before they can be there.
-    each.lost.load(std::memory_order_relaxed)->store(true, std::memory_order_release);
+    mapping->lost->store(true, std::memory_order_release);
     // All of it: a part of a huge page cannot be replaced.
-    void* const empty = ::mmap(reinterpret_cast<void*>(begin), end - begin, PROT_READ | PROT_WRITE,
+    void* const empty = ::mmap(reinterpret_cast<void*>(mapping->begin),
+                               mapping->end - mapping->begin, PROT_READ | PROT_WRITE,
                                MAP_FIXED | MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (empty == MAP_FAILED) break;
     errno = saved;
@@ -69,20 +99,17 @@ void handle_bus_errors() {
 /// False: there are too many.
 bool guard(std::byte* memory, std::size_t size, std::atomic<bool>& lost) {
   const std::lock_guard lock{guarding};
-  const auto place =
-      std::ranges::find_if(guarded, [](const Guarded& each) { return each.begin.load() == 0; });
+  const auto place = std::ranges::find_if(guarded, &Guarded::is_free);
   if (place == guarded.end()) return false;
-  place->lost = &lost;
-  place->end = reinterpret_cast<std::uintptr_t>(memory) + size;
-  place->begin.store(reinterpret_cast<std::uintptr_t>(memory), std::memory_order_release);
+  const auto begin = reinterpret_cast<std::uintptr_t>(memory);
+  place->set({begin, begin + size, &lost});
   return true;
 }
 
 void unguard(const std::byte* memory) {
   const std::lock_guard lock{guarding};
-  const auto begin = reinterpret_cast<std::uintptr_t>(memory);
   for (Guarded& each : guarded) {
-    if (each.begin.load() == begin) each.begin = 0;
+    if (each.find(reinterpret_cast<std::uintptr_t>(memory))) each.set({});
   }
 }
 

@@ -5,8 +5,10 @@
 #include <unistd.h>
 
 #include <array>
+#include <atomic>
 #include <span>
 #include <string>
+#include <thread>
 
 #include "tests/unit/vhost/guest.hpp"
 
@@ -100,6 +102,30 @@ TEST_CASE("guest memory: a file that shrinks ends nothing, and its zeroes are no
   const std::array<std::byte, 4> four{};
   CHECK_FALSE((*memory)->write(3 * kPage, four));
   CHECK(*ring == std::byte{0});
+}
+
+TEST_CASE("guest memory: a loss replaces its own region, while others come and go") {
+  std::atomic<bool> ends{false};
+  std::atomic<unsigned> wrong{0};
+  std::thread others{[&] {
+    const MemoryFile file{64 * kPage};
+    file.put<std::uint32_t>(0, 77);
+    for (std::size_t i = 0; !ends; ++i) {
+      const auto memory = map(file, {{0, (1 + i % 64) * kPage, kUser, 0}});
+      std::uint32_t value = 0;
+      const auto bytes = std::as_writable_bytes(std::span{&value, 1});
+      if (!memory || !(*memory)->read(0, bytes) || value != 77) ++wrong;
+    }
+  }};
+  for (int i = 0; i < 2000; ++i) {
+    const MemoryFile file{2 * kPage};
+    const auto memory = map(file, {{0, 2 * kPage, kUser, 0}});
+    REQUIRE(file.resize(kPage));
+    if (reads(**memory, kPage, kPage) || !(*memory)->is_lost()) ++wrong;
+  }
+  ends = true;
+  others.join();
+  CHECK(wrong == 0);
 }
 
 TEST_CASE("guest memory: tables come and go more often than there are places for them") {
