@@ -8,7 +8,10 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <exception>
 #include <utility>
+
+#include "rdma/descriptor_reserve.hpp"
 
 namespace rnbd::vhost {
 namespace {
@@ -18,6 +21,9 @@ namespace {
 void never_block(int descriptor) {
   ::fcntl(descriptor, F_SETFL, ::fcntl(descriptor, F_GETFL) | O_NONBLOCK);
 }
+
+constexpr const char* kNoDescriptors =
+    "the last descriptors are kept for others (raise LimitNOFILE)";
 
 /// Loops for the queues. Where a flush is for one connection only, all queues share that.
 std::size_t count_loops(Disk& disk) {
@@ -89,13 +95,13 @@ bool Client::receive() {
   head.msg_controllen = control.size();
   const ssize_t size = ::recvmsg(socket_.get(), &head, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
   if (size < 0) return errno == EAGAIN || errno == EINTR;
-  if (!take_descriptors(head)) return break_off("too many descriptors came with a message");
+  if (!take_descriptors(head)) return false;
   if (size == 0) return false;
   received_ += static_cast<std::size_t>(size);
   return true;
 }
 
-/// All are owned afterwards, also those of a message that is refused.
+/// All are owned afterwards, also those of a message that is refused. False: it is.
 bool Client::take_descriptors(msghdr& head) {
   for (cmsghdr* each = CMSG_FIRSTHDR(&head); each != nullptr; each = CMSG_NXTHDR(&head, each)) {
     if (each->cmsg_level != SOL_SOCKET || each->cmsg_type != SCM_RIGHTS) continue;
@@ -106,7 +112,11 @@ bool Client::take_descriptors(msghdr& head) {
       descriptors_.emplace_back(descriptor);
     }
   }
-  return (head.msg_flags & MSG_CTRUNC) == 0 && descriptors_.size() <= kMaxRegions;
+  if ((head.msg_flags & MSG_CTRUNC) != 0 || descriptors_.size() > kMaxRegions)
+    return break_off("too many descriptors came with a message");
+  const auto is_one_of_the_last = [](const auto& each) { return rtrs::is_reserved(each.get()); };
+  if (std::ranges::any_of(descriptors_, is_one_of_the_last)) return break_off(kNoDescriptors);
+  return true;
 }
 
 bool Client::break_off(const std::string& why) {
@@ -204,8 +214,9 @@ bool Client::set_number(MessageType type, RingState state) {
     ring.settings.base = static_cast<std::uint16_t>(state.number);
   } else {
     ring.enabled = state.number != 0;
-    Loop& loop = loop_of(state.index);
-    loop.perform([&] { loop.queue(state.index).enable(enabled(ring)); });
+    Loop* const loop = loop_of(state.index);
+    if (loop == nullptr) return false;
+    loop->perform([&] { loop->queue(state.index).enable(enabled(ring)); });
   }
   return true;
 }
@@ -218,9 +229,10 @@ bool Client::set_descriptor(MessageType type, RingDescriptor ring) {
     return start(ring.index, std::move(descriptor));
   }
   if (ring.present) never_block(descriptor.get());
-  Loop& loop = loop_of(ring.index);
-  loop.perform([&] {
-    Queue& queue = loop.queue(ring.index);
+  Loop* const loop = loop_of(ring.index);
+  if (loop == nullptr) return false;
+  loop->perform([&] {
+    Queue& queue = loop->queue(ring.index);
     if (type == MessageType::set_vring_call) {
       queue.set_call(std::move(descriptor));
     } else {
@@ -239,29 +251,35 @@ bool Client::enabled(const Ring& ring) const {
   return ring.enabled || (features_ & kFeatureProtocol) == 0;
 }
 
-Loop& Client::loop_of(unsigned index) {
+/// Null: the system has no room for it, and why() tells.
+Loop* Client::loop_of(unsigned index) {
   const std::size_t lane = index % loops_.size();
   std::unique_ptr<Loop>& loop = loops_[lane];
-  if (!loop) {
+  if (loop) return loop.get();
+  try {
     auto meter = surroundings_.meters.meter(disk_->name(), &loop);
     loop = std::make_unique<Loop>(static_cast<unsigned>(lane), of_loops_, std::move(meter));
-    if (memory_) loop->perform([&] { loop->set_memory(memory_); });
+  } catch (const std::exception& exception) {
+    break_off(std::string{"its queues get no thread or descriptor: "} + exception.what());
+    return nullptr;
   }
-  return *loop;
+  if (memory_) loop->perform([&] { loop->set_memory(memory_); });
+  return loop.get();
 }
 
 bool Client::start(unsigned index, rtrs::OwnedFd kick) {
   Ring& ring = this->ring(index);
-  Loop& loop = loop_of(index);
+  Loop* const loop = loop_of(index);
+  if (loop == nullptr) return false;
   std::string wrong;
-  loop.perform([&] {
-    Queue& queue = loop.queue(index);
+  loop->perform([&] {
+    Queue& queue = loop->queue(index);
     if (!ring.started) {
       ring.settings.features = features_;
       queue.enable(enabled(ring));
       wrong = queue.start(ring.settings, memory_);
     }
-    if (wrong.empty() && !loop.set_kick(index, std::move(kick)))
+    if (wrong.empty() && !loop->set_kick(index, std::move(kick)))
       wrong = "a kick comes from no eventfd";
   });
   if (!wrong.empty()) return break_off(wrong);
@@ -272,7 +290,7 @@ bool Client::start(unsigned index, rtrs::OwnedFd kick) {
 bool Client::begin_stop(unsigned index) {
   stopping_ = index;
   if (!ring(index).started) return end_stop();
-  Loop& loop = loop_of(index);
+  Loop& loop = *loop_of(index);
   loop.perform([&] {
     loop.queue(index).stop();
     loop.tell_when_idle([index](const Queue& queue) { return queue.index() == index; });
@@ -285,7 +303,7 @@ bool Client::end_stop() {
   const unsigned index = *std::exchange(stopping_, std::nullopt);
   Ring& ring = this->ring(index);
   if (std::exchange(ring.started, false)) {
-    Loop& loop = loop_of(index);
+    Loop& loop = *loop_of(index);
     loop.perform([&] {
       loop.set_kick(index, {});
       ring.settings.base = loop.queue(index).base();
@@ -300,7 +318,7 @@ bool Client::on_wake() {
     if (loop && loop->has_lost_memory())
       return break_off("a file of its memory has become shorter, or has no room");
   }
-  if (!stopping_ || !loop_of(*stopping_).is_drained()) return true;
+  if (!stopping_ || !loop_of(*stopping_)->is_drained()) return true;
   return end_stop() && on_socket();
 }
 

@@ -83,7 +83,7 @@ class Client {
   bool begin_stop(unsigned index);
   bool end_stop();
   Answer config(ConfigRange range) const;
-  Loop& loop_of(unsigned index);
+  Loop* loop_of(unsigned index);
   Ring& ring(unsigned index);
   bool enabled(const Ring& ring) const;
 

@@ -3,10 +3,12 @@
 // environment names its socket, RNBD_VHOST; the disk has 64 MiB. After each of them the next one is
 // served.
 #include <doctest/doctest.h>
+#include <sys/resource.h>
 
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <functional>
 #include <random>
 #include <string>
@@ -420,6 +422,55 @@ TEST_CASE("messages that cannot be end their front-end") {
       wire.send(kSetVringKick, packed(std::uint64_t{0}), {memory.get()});
     });
   }
+}
+
+/// The bridge has no room for further descriptors while this is there.
+class NoDescriptors {
+ public:
+  explicit NoDescriptors(const Wire& wire) {
+    ucred peer{};
+    socklen_t size = sizeof(peer);
+    ::getsockopt(wire.socket(), SOL_SOCKET, SO_PEERCRED, &peer, &size);
+    bridge_ = peer.pid;
+    rlim_t free = 0;
+    while (std::filesystem::is_symlink(path(free))) ++free;
+    if (::prlimit(bridge_, RLIMIT_NOFILE, nullptr, &before_) != 0) die("prlimit");
+    const rlimit none{.rlim_cur = free, .rlim_max = before_.rlim_max};
+    if (::prlimit(bridge_, RLIMIT_NOFILE, &none, nullptr) != 0) die("prlimit");
+  }
+  ~NoDescriptors() { ::prlimit(bridge_, RLIMIT_NOFILE, &before_, nullptr); }
+  NoDescriptors(const NoDescriptors&) = delete;
+  NoDescriptors& operator=(const NoDescriptors&) = delete;
+
+ private:
+  std::string path(rlim_t descriptor) const {
+    return "/proc/" + std::to_string(bridge_) + "/fd/" + std::to_string(descriptor);
+  }
+
+  pid_t bridge_ = 0;
+  rlimit before_{};
+};
+
+TEST_CASE("a front-end for whose queues there are no descriptors is left") {
+  {
+    Driver driver{options()};
+    {
+      const NoDescriptors none{driver.wire()};
+      for (unsigned queue = 1; queue < 16; ++queue)
+        driver.wire().send(kSetVringEnable, state(queue, 1));
+      CHECK(driver.wire().hears_the_end());
+    }
+  }
+  serves();
+  {
+    Driver driver{options()};
+    {
+      const NoDescriptors none{driver.wire()};
+      driver.wire().send(kSetVringCall, packed(std::uint64_t{0}), {driver.ring().call.get()});
+      CHECK(driver.wire().hears_the_end());
+    }
+  }
+  serves();
 }
 
 TEST_CASE("a front-end that says half a message and waits keeps nobody from its end") {
