@@ -4,17 +4,28 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <exception>
+#include <string_view>
 #include <utility>
 
 #include "rdma/descriptor_reserve.hpp"
 
 namespace rnbd::vhost {
 namespace {
+
+/// Other files may block for ever in a write, whatever poll(2) says of them.
+bool is_eventfd(int descriptor) {
+  constexpr std::string_view kEventfd = "anon_inode:[eventfd]";
+  std::array<char, 64> target;
+  const std::string path = "/proc/self/fd/" + std::to_string(descriptor);
+  const ssize_t size = ::readlink(path.c_str(), target.data(), target.size());
+  return size > 0 && std::string_view{target.data(), static_cast<std::size_t>(size)} == kEventfd;
+}
 
 /// A call is a write, which must not wait for a counter that is full. The flag is the file's, and
 /// so the front-end's, too; qemu's own back-ends set it as well.
@@ -112,7 +123,9 @@ bool Client::take_descriptors(msghdr& head) {
       descriptors_.emplace_back(descriptor);
     }
   }
-  if ((head.msg_flags & MSG_CTRUNC) != 0 || descriptors_.size() > kMaxRegions)
+  if ((head.msg_flags & MSG_CTRUNC) != 0)
+    return break_off("a message came with too many descriptors, or there are no more of them");
+  if (descriptors_.size() > kMaxRegions)
     return break_off("too many descriptors came with a message");
   const auto is_one_of_the_last = [](const auto& each) { return rtrs::is_reserved(each.get()); };
   if (std::ranges::any_of(descriptors_, is_one_of_the_last)) return break_off(kNoDescriptors);
@@ -228,7 +241,10 @@ bool Client::set_descriptor(MessageType type, RingDescriptor ring) {
     if (!ring.present) return break_off("it does not kick, and rings are not polled here");
     return start(ring.index, std::move(descriptor));
   }
-  if (ring.present) never_block(descriptor.get());
+  if (ring.present) {
+    if (!is_eventfd(descriptor.get())) return break_off("it wants to be called by no eventfd");
+    never_block(descriptor.get());
+  }
   Loop* const loop = loop_of(ring.index);
   if (loop == nullptr) return false;
   loop->perform([&] {

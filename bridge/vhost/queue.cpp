@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "bridge/vhost/queue.hpp"
 
+#include <poll.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -79,10 +80,13 @@ bool has_data(const BlockRequest& request) {
          request.command == BlockCommand::get_id;
 }
 
-/// Adds to the count of an eventfd. One that is full has been written to already.
+/// Adds to the count of an eventfd. One that is full has been written to already. It does not
+/// block, but the front-end can take that back at any time, and so the count is looked at before.
 void signal(int event) {
+  pollfd polled{event, POLLOUT, 0};
+  if (event < 0 || ::poll(&polled, 1, 0) <= 0) return;
   const std::uint64_t one = 1;
-  if (event >= 0) (void)!::write(event, &one, sizeof(one));
+  (void)!::write(event, &one, sizeof(one));
 }
 
 SplitRing::Parts parts_of(const RingSettings& settings, const GuestMemory& memory) {

@@ -3,6 +3,7 @@
 // environment names its socket, RNBD_VHOST; the disk has 64 MiB. After each of them the next one is
 // served.
 #include <doctest/doctest.h>
+#include <fcntl.h>
 #include <sys/resource.h>
 
 #include <chrono>
@@ -225,6 +226,28 @@ TEST_CASE("a request that is too long fails, and the ring goes on") {
   CHECK(driver.carry_out() == VIRTIO_BLK_S_OK);
 }
 
+/// The calls of this driver would wait for ever.
+void block_calls(Driver& driver) {
+  const int call = driver.ring().call.get();
+  eventfd_t ignored = 0;
+  ::eventfd_read(call, &ignored);  // the bridge has made it a file that does not block
+  ::eventfd_write(call, UINT64_MAX - 1);
+  ::fcntl(call, F_SETFL, ::fcntl(call, F_GETFL) & ~O_NONBLOCK);
+  driver.describe(0, kIn, 0, driver.data(), 512, true);
+  driver.ring().offer(0);
+  driver.ring().publish(driver.event_index());
+  driver.ring().do_kick();
+}
+
+TEST_CASE("a call whose counter is full, and blocks again, holds nothing up") {
+  {
+    Driver driver{options()};
+    block_calls(driver);
+    CHECK(driver.stop(driver.ring()) == 1);
+  }
+  serves();
+}
+
 TEST_CASE("a ring that stops and starts goes on where it was") {
   Driver driver{options()};
   for (unsigned round = 0; round < 3; ++round) {
@@ -416,6 +439,17 @@ TEST_CASE("messages that cannot be end their front-end") {
       wire.send(kSetOwner, "", std::vector<int>(100, file.get()));
     });
   }
+  SUBCASE("calls to what is no eventfd") {
+    for (const std::uint32_t type : {kSetVringCall, kSetVringErr}) {
+      is_left([&](Wire& wire) {
+        std::array<int, 2> ends{};
+        if (::pipe(ends.data()) != 0) die("pipe");
+        const File one{ends[0]};
+        const File other{ends[1]};
+        wire.send(type, packed(std::uint64_t{0}), {other.get()});
+      });
+    }
+  }
   SUBCASE("a kick that cannot be waited for") {
     is_left([](Wire& wire) {
       const File memory{::memfd_create("memory", 0)};
@@ -537,6 +571,14 @@ TEST_CASE("a driver that reads for ever" * doctest::skip()) {
     if (status == VIRTIO_BLK_S_IOERR) return;  // the server has gone
     REQUIRE(status == VIRTIO_BLK_S_OK);
   }
+}
+
+TEST_CASE("a driver whose calls block" * doctest::skip()) {
+  Driver driver{options()};
+  block_calls(driver);
+  std::puts("begun");
+  std::fflush(stdout);
+  std::this_thread::sleep_for(std::chrono::minutes{10});
 }
 
 /// Ends that nobody looks at make room at once: all requests are in three descriptors.
