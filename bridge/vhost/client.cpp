@@ -8,6 +8,8 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
+#include <climits>
 #include <cstring>
 #include <exception>
 #include <string_view>
@@ -32,6 +34,9 @@ bool is_eventfd(int descriptor) {
 void never_block(int descriptor) {
   ::fcntl(descriptor, F_SETFL, ::fcntl(descriptor, F_GETFL) | O_NONBLOCK);
 }
+
+/// For the other rings that stop with one whose requests were given up.
+constexpr std::chrono::milliseconds kNoPatience{100};
 
 constexpr const char* kNoDescriptors =
     "the last descriptors are kept for others (raise LimitNOFILE)";
@@ -300,11 +305,13 @@ bool Client::start(unsigned index, rtrs::OwnedFd kick) {
   });
   if (!wrong.empty()) return break_off(wrong);
   ring.started = true;
+  stop_patience_ = kStopPatience;
   return true;
 }
 
 bool Client::begin_stop(unsigned index) {
   stopping_ = index;
+  stop_by_ = std::chrono::steady_clock::now() + stop_patience_;
   if (!ring(index).started) return end_stop();
   Loop& loop = *loop_of(index);
   loop.perform([&] {
@@ -312,6 +319,27 @@ bool Client::begin_stop(unsigned index) {
     loop.tell_when_idle([index](const Queue& queue) { return queue.index() == index; });
   });
   return true;
+}
+
+int Client::patience() const {
+  if (!stopping_ || stop_by_ == Time::max()) return -1;
+  const auto left = stop_by_ - std::chrono::steady_clock::now();
+  const auto whole = std::chrono::ceil<std::chrono::milliseconds>(left).count();
+  return static_cast<int>(std::clamp<std::int64_t>(whole, 0, INT_MAX));
+}
+
+/// Front-ends do nothing else while they wait for the answer. qemu's whole machine stands still.
+void Client::on_clock() {
+  if (patience() != 0) return;
+  stop_by_ = Time::max();
+  stop_patience_ = kNoPatience;
+  if (surroundings_.log) {
+    surroundings_.log(rtrs::LogLevel::warning,
+                      "the server is silent: queue " + std::to_string(*stopping_) +
+                          " of the guest stops without the answers to its requests");
+  }
+  Loop& loop = *loop_of(*stopping_);
+  loop.perform([&] { loop.queue(*stopping_).abandon(); });
 }
 
 /// Answers GET_VRING_BASE.
@@ -356,12 +384,21 @@ void Client::drain() {
   }
 }
 
-void Client::give_up() {
+void Client::abandon() {
   for (const auto& loop : loops_) {
     if (!loop) continue;
     loop->perform([&] {
-      for (auto& [index, queue] : loop->queues()) queue.give_up();
+      for (auto& [index, queue] : loop->queues()) queue.abandon();
       loop->tell_when_idle([](const Queue&) { return true; });
+    });
+  }
+}
+
+void Client::leave_rings() {
+  for (const auto& loop : loops_) {
+    if (!loop) continue;
+    loop->perform([&] {
+      for (auto& [index, queue] : loop->queues()) queue.leave_ring();
     });
   }
 }

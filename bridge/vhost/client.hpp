@@ -5,6 +5,7 @@
 #include <sys/socket.h>
 
 #include <array>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -50,17 +51,26 @@ class Client {
   bool on_socket();
   /// A loop has something to tell; likewise.
   bool on_wake();
+  /// Milliseconds until on_clock() is due; -1: it is not.
+  int patience() const;
+  void on_clock();
   /// "": it has closed its connection.
   const std::string& why() const { return why_; }
 
   /// No more requests are taken.
   void drain();
-  /// Requests under way are given up; few may still end after it.
-  void give_up();
-  /// After drain() or give_up(): nothing is under way.
+  /// Requests under way are given up, as Queue::abandon() says; few may still end after it.
+  void abandon();
+  /// The guest hears no more, and its memory is left alone.
+  void leave_rings();
+  /// After drain() or abandon(): nothing is under way.
   bool is_idle() const;
 
  private:
+  using Time = std::chrono::steady_clock::time_point;
+  /// The answer to GET_VRING_BASE takes so long at most, or little more.
+  static constexpr std::chrono::milliseconds kStopPatience{3000};
+
   struct Ring {
     RingSettings settings;
     bool enabled = false;
@@ -98,6 +108,8 @@ class Client {
   std::uint64_t features_ = 0;
   std::uint64_t protocol_features_ = 0;
   std::optional<unsigned> stopping_;  ///< a ring, whose client waits for the answer
+  std::chrono::milliseconds stop_patience_ = kStopPatience;
+  Time stop_by_ = Time::max();  ///< max: its requests have been given up
   std::string why_;
 
   std::array<std::byte, sizeof(MessageHeader) + kMaxPayload> input_{};

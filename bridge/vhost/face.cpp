@@ -19,6 +19,8 @@ namespace {
 
 constexpr std::size_t kMostCalls = 16;  ///< threads for calls that may wait
 constexpr int kLook = 100;              ///< milliseconds until the clock is looked at again
+/// For calls to end that were given up.
+constexpr std::chrono::milliseconds kTimeOfCalls{500};
 /// For the system to have descriptors again.
 constexpr std::chrono::milliseconds kAcceptPause{100};
 
@@ -139,7 +141,8 @@ void Face::serve(Client& client) {
     std::array<pollfd, 3> polled{{{wake_.descriptor(), POLLIN, 0},
                                   {client.socket(), client.events(), 0},
                                   {listener_.get(), POLLIN, 0}}};
-    ::poll(polled.data(), polled.size(), -1);
+    ::poll(polled.data(), polled.size(), client.patience());
+    client.on_clock();
     if (polled[0].revents != 0) {
       wake_.clear();
       if (!client.on_wake()) return;
@@ -157,8 +160,13 @@ void Face::leave(Client& client) {
   if (stopping_) {
     client.drain();
     await_idle(client, until_);
+    client.abandon();  // calls ask for it four times a second
+    await_idle(client, std::chrono::steady_clock::now() + kTimeOfCalls);
+    client.leave_rings();
+  } else {
+    client.leave_rings();
+    client.abandon();
   }
-  client.give_up();  // calls ask for it four times a second
   await_idle(client, std::chrono::steady_clock::time_point::max());
 }
 

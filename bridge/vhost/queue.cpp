@@ -109,6 +109,7 @@ std::string Queue::start(const RingSettings& settings, std::shared_ptr<const Gue
     return "a ring starts that is not all in memory, or has no possible size";
   memory_ = std::move(memory);
   settings_ = settings;
+  given_up_ = false;
   ring_ = SplitRing{settings.size,
                     parts,
                     settings.base,
@@ -145,6 +146,7 @@ bool Queue::take() {
       if (taken == SplitRing::Taken::broken) fail("its driver has broken the rules of virtqueues");
       break;
     }
+    request.place = static_cast<std::uint16_t>(ring_.base() - 1);
     any = true;
     if (!begin(request)) {
       give_back(request);
@@ -278,7 +280,22 @@ void Queue::on_lane(Request& request) {
 
 void Queue::on_call(Request& request) { end(request, request.error); }
 
-void Queue::give_up() {
+/// A device that takes up a ring goes on where its driver has seen ends: chains that ended before
+/// earlier ones would be lost to it. Only then all of them have to end.
+bool Queue::has_ended_in_order() const {
+  return std::ranges::all_of(requests_, [this](const Request& request) {
+    const auto behind = static_cast<std::uint16_t>(ring_.base() - request.place);
+    return request.state == Request::State::free || behind <= in_flight_;
+  });
+}
+
+void Queue::abandon() {
+  if (is_idle()) return stop();
+  publish();
+  if (state_ != State::none && has_ended_in_order()) {
+    ring_.take_back(static_cast<std::uint16_t>(in_flight_));
+    leave_ring();
+  }
   stop();
   given_up_ = true;
   for (Request& request : requests_) {
@@ -310,7 +327,7 @@ void Queue::finish(Request& request, BlockStatus status) {
                         request.block.command != BlockCommand::write;
   const ConstBytes data{request.buffer.data(), has_read ? request.block.length : 0};
   const auto last = static_cast<std::byte>(status);
-  const bool told = !given_up_ && state_ != State::none && scatter(*memory_, pieces, 0, data) &&
+  const bool told = state_ != State::none && scatter(*memory_, pieces, 0, data) &&
                     scatter(*memory_, pieces, writable - 1, {&last, 1});
   const std::uint64_t written = has_read ? writable : 1;
   if (told) {

@@ -49,7 +49,8 @@ struct RingSettings {
 
 /// Takes chains while its ring runs. A driver that breaks the rules stops its own ring.
 ///
-/// Invariant: each chain that was taken is put back once, unless the requests were given up.
+/// Invariant: each chain that was taken is put back once, unless the ring was left, or it counts as
+///            never taken.
 /// Threads:   its loop's.
 /// Source:    the specification of virtio 1.2, block device.
 class Queue {
@@ -99,8 +100,9 @@ class Queue {
   std::size_t in_flight() const { return in_flight_; }
   /// One is on the lane, and so it has usually been lately.
   bool is_single() const { return in_flight_ == 1 && singles_ >= kUsual; }
-  /// Cancels what is on the lane, and asks calls to end.
-  void give_up();
+  /// Stops, cancels what is on the lane, and asks calls to end. The driver hears of errors, or its
+  /// chains count as never taken, if they are the last ones that were.
+  void abandon();
 
  private:
   static constexpr std::size_t kMaxInFlight = 256;
@@ -123,6 +125,7 @@ class Queue {
   void give_back(Request& request);
   void fail(const std::string& why);
   void call_driver() const;
+  bool has_ended_in_order() const;
   bool begin(Request& request);
   bool read_head(Request& request, RequestHeader& header, RequestShape& shape, RangeData& range);
   void carry_out(Request& request);

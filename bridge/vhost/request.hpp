@@ -27,6 +27,7 @@ struct Request {
   Queue* queue = nullptr;
   State state = State::free;
   Chain chain;
+  std::uint16_t place = 0;  ///< the number of chains that were taken before
   BlockRequest block;
   /// The data lie here on their way, not in the guest's memory alone. A guest may change its memory
   /// at any time, and so between the checksum and the sending of a frame. Its server would see a

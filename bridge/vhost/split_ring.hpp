@@ -67,6 +67,8 @@ class SplitRing {
   enum class Taken : std::uint8_t { none, chain, broken };
   /// Takes the next chain. Broken: the driver has broken the rules, and the ring must stop.
   Taken take(Chain& chain, const GuestMemory& memory);
+  /// The last chains count as never taken. They were not given back.
+  void take_back(std::uint16_t chains) { taken_ = static_cast<std::uint16_t>(taken_ - chains); }
   /// Gives a chain back, into which `written` bytes were written.
   void put(std::uint16_t head, std::uint32_t written);
   /// Shows the driver all that was given back. True: it wants to be called.

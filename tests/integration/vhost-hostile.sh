@@ -72,6 +72,28 @@ stops_then_leaves() {
 it "a server that says nothing keeps neither a machine nor the bridge from its end" silent_server leaves_then_stops
 it "... nor a bridge whose machine is there" silent_server stops_then_leaves
 
+silent_at_a_stop() {
+  serve_disk
+  start_driver '*ring stops while*'
+  freeze server
+  wait_for_line load.out stopped
+  thaw server
+  expect_gone load 0
+  stop_calmly
+}
+it "a ring stops although the server is silent: its requests fail, or are carried out when it starts" silent_at_a_stop
+
+silent_at_the_end() {
+  serve_disk
+  start_driver '*bridge ends while*'
+  freeze server
+  wait_for_line load.out silent
+  stop_calmly
+  expect_gone load 0
+  thaw server
+}
+it "a bridge that ends while the server is silent leaves no request that the next one would miss" silent_at_the_end
+
 harms_till_the_end() {
   serve_disk
   start_driver "$1"

@@ -599,6 +599,67 @@ TEST_CASE("a driver that floods" * doctest::skip()) {
   }
 }
 
+/// A read that a silent server does not answer, in slot 0. It is the next chain of the ring.
+void begin_read(Driver& driver) {
+  driver.describe(0, kIn, 0, driver.data(), 512, true);
+  driver.ring().offer(0);
+  if (driver.ring().publish(driver.event_index())) driver.ring().do_kick();
+}
+
+/// Reads until the server is silent, and behind the unanswered read is a request that has ended.
+void wait_for_silence(Driver& driver) {
+  Ring& ring = driver.ring();
+  std::puts("begun");
+  std::fflush(stdout);
+  for (;;) {
+    begin_read(driver);
+    if (!ring.wait(driver.event_index(), 1000)) break;
+    ring.take_used();
+    REQUIRE(driver.status(0) == VIRTIO_BLK_S_OK);
+  }
+  driver.describe(1, VIRTIO_BLK_T_GET_ID, 0, driver.data(), 20, true);
+  REQUIRE(driver.carry_out(1) == VIRTIO_BLK_S_OK);
+}
+
+/// A device that goes on at the number of ends would miss the read, and see the other one twice.
+void has_ended_with_an_error(Driver& driver) {
+  Ring& ring = driver.ring();
+  REQUIRE(ring.has_used());
+  CHECK(ring.take_used().id == 0);
+  CHECK(driver.status(0) == VIRTIO_BLK_S_IOERR);
+  CHECK(ring.next == ring.taken);
+}
+
+TEST_CASE("a driver whose ring stops while its server is silent" * doctest::skip()) {
+  Driver driver{options()};
+  Ring& ring = driver.ring();
+  wait_for_silence(driver);
+  std::uint32_t base = driver.stop(ring);
+  CHECK(base == ring.next);
+  has_ended_with_an_error(driver);
+  driver.start(ring, base);
+  begin_read(driver);
+  std::this_thread::sleep_for(std::chrono::milliseconds{300});
+  base = driver.stop(ring);
+  CHECK(base == ring.taken);  // nothing has ended behind it, and it can be carried out again
+  CHECK_FALSE(ring.has_used());
+  driver.start(ring, base);
+  std::puts("stopped");
+  std::fflush(stdout);
+  REQUIRE(ring.wait(driver.event_index()));
+  CHECK(ring.take_used().id == 0);
+  CHECK(driver.status(0) == VIRTIO_BLK_S_OK);
+}
+
+TEST_CASE("a driver whose bridge ends while its server is silent" * doctest::skip()) {
+  Driver driver{options()};
+  wait_for_silence(driver);
+  std::puts("silent");
+  std::fflush(stdout);
+  REQUIRE(driver.wire().hears_the_end());
+  has_ended_with_an_error(driver);
+}
+
 TEST_CASE("a driver that stays" * doctest::skip()) {
   const Driver driver{options()};
   std::puts("begun");
