@@ -116,6 +116,7 @@ std::string Queue::start(const RingSettings& settings, std::shared_ptr<const Gue
                     {.event_index = (settings.features & kFeatureEventIndex) != 0,
                      .indirect = (settings.features & kFeatureIndirect) != 0}};
   state_ = State::running;
+  call_driver();
   return "";
 }
 
@@ -156,6 +157,13 @@ bool Queue::take() {
     }
   }
   return any;
+}
+
+/// Ends that were shown before the call came, or by a bridge that has ended between both, have
+/// called nobody. One call too many does no harm.
+void Queue::set_call(rtrs::OwnedFd call) {
+  call_ = std::move(call);
+  if (state_ != State::none) call_driver();
 }
 
 void Queue::call_driver() const { signal(call_.get()); }

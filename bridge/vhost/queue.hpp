@@ -72,7 +72,7 @@ class Queue {
   /// The guest's memory is mapped anew. A ring that is not there any more stops.
   void move_to(std::shared_ptr<const GuestMemory> memory);
   /// Where the driver is called. None: it looks by itself.
-  void set_call(rtrs::OwnedFd call) { call_ = std::move(call); }
+  void set_call(rtrs::OwnedFd call);
   /// Where the driver hears of a ring that has stopped.
   void set_error(rtrs::OwnedFd error) { error_ = std::move(error); }
   /// The number of chains that were taken.

@@ -248,6 +248,18 @@ TEST_CASE("a call whose counter is full, and blocks again, holds nothing up") {
   serves();
 }
 
+TEST_CASE("a driver is called at the start, as ends may have been shown without a call before") {
+  Driver driver{options()};
+  const auto is_called = [&] {
+    pollfd polled{driver.ring().call.get(), POLLIN, 0};
+    eventfd_t ignored = 0;
+    return ::poll(&polled, 1, 5'000) > 0 && ::eventfd_read(driver.ring().call.get(), &ignored) == 0;
+  };
+  CHECK(is_called());
+  driver.wire().send(kSetVringCall, packed(std::uint64_t{0}), {driver.ring().call.get()});
+  CHECK(is_called());
+}
+
 TEST_CASE("a ring that stops and starts goes on where it was") {
   Driver driver{options()};
   for (unsigned round = 0; round < 3; ++round) {
