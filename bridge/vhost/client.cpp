@@ -35,6 +35,8 @@ void never_block(int descriptor) {
   ::fcntl(descriptor, F_SETFL, ::fcntl(descriptor, F_GETFL) | O_NONBLOCK);
 }
 
+/// Bytes of buffers of a client, which its loops share out.
+constexpr std::size_t kMostMemory = std::size_t{256} * 1024 * 1024;
 /// For the other rings that stop with one whose requests were given up.
 constexpr std::chrono::milliseconds kNoPatience{100};
 
@@ -59,6 +61,7 @@ Client::Client(rtrs::OwnedFd socket, nbd::Lease disk, ClientSurroundings surroun
                 .calls = surroundings_.calls,
                 .log = surroundings_.log,
                 .make_call = surroundings_.make_call,
+                .most_memory = kMostMemory / count_loops(*disk_),
                 .changed = [this] { surroundings_.wake.wake(); }},
       loops_(count_loops(*disk_)),
       rings_(kMaxQueues) {}

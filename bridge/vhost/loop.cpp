@@ -184,12 +184,17 @@ bool Loop::take_ended() {
   return any;
 }
 
-/// Ends make room for chains that are there. Some of these end at once, which no descriptor
-/// reports, so it repeats. The next wait does not sleep while there are more.
+/// Ends make room for chains that are there, of each queue in turn: they share the memory. Some of
+/// these end at once, which no descriptor reports, so it repeats. The next wait does not sleep
+/// while there are more.
 void Loop::serve_queues() {
   unsigned rounds = 0;
   do {
-    for (auto& [index, queue] : queues_) {
+    auto each = queues_.upper_bound(served_first_);
+    for (std::size_t count = 0; count < queues_.size(); ++count, ++each) {
+      if (each == queues_.end()) each = queues_.begin();
+      if (count == 0) served_first_ = each->first;
+      Queue& queue = each->second;
       queue.publish();
       sent_ = queue.take() || sent_;
       queue.publish();

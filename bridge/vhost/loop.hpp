@@ -29,6 +29,7 @@ struct LoopSurroundings {
   nbd::CallPool& calls;
   const rtrs::Log& log;
   const rtrs::MakeOneCall& make_call;
+  std::size_t most_memory;  ///< bytes of buffers, for one loop
   /// Called on the loop's thread when a drain has ended, or memory was lost.
   std::function<void()> changed;
 };
@@ -71,6 +72,8 @@ class Loop final : private QueueHost {
   const Offer& offer() const override { return surroundings_.offer; }
   rtrs::LaneLoop& lane() override { return *lane_; }
   nbd::BufferPool& buffers() override { return buffers_; }
+  std::size_t& memory_used() override { return memory_used_; }
+  std::size_t most_memory() const override { return surroundings_.most_memory; }
   Meter& meter() override { return *meter_; }
   void say(rtrs::LogLevel level, const std::string& line) override;
   void call(std::function<int()> call, Request& request) override;
@@ -96,10 +99,12 @@ class Loop final : private QueueHost {
   const std::shared_ptr<Meter> meter_;
   rtrs::Mailbox<std::function<void()>> posted_;
   nbd::BufferPool buffers_;
+  std::size_t memory_used_ = 0;  ///< bytes of buffers that the queues have
   std::shared_ptr<LaneSource> source_;
   std::unique_ptr<rtrs::LaneLoop> lane_;
   std::unique_ptr<rtrs::OneCall> call_;
   std::map<unsigned, Queue> queues_;
+  unsigned served_first_ = 0;  ///< a queue, in the last round
   std::map<unsigned, rtrs::OwnedFd> kicks_;
   rtrs::OwnedFd kicked_;  ///< an epoll instance over them
   std::shared_ptr<const GuestMemory> memory_;

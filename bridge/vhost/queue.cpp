@@ -181,7 +181,7 @@ Request& Queue::take_request() {
 }
 
 void Queue::give_back(Request& request) {
-  memory_used_ -= request.buffer.size;
+  host_.memory_used() -= request.buffer.size;
   host_.buffers().give_back(std::move(request.buffer));
   request.buffer = {};
   request.state = Request::State::free;
@@ -219,7 +219,7 @@ bool Queue::begin(Request& request) {
   request.block = *judgement.request;
   if (has_data(request.block) && request.block.length > 0) {
     request.buffer = host_.buffers().take(request.block.length);
-    memory_used_ += request.buffer.size;
+    host_.memory_used() += request.buffer.size;
     if (request.buffer.size == 0) {
       finish(request, BlockStatus::io_error);
       return true;

@@ -28,6 +28,9 @@ class QueueHost {
   virtual const Offer& offer() const = 0;
   virtual rtrs::LaneLoop& lane() = 0;
   virtual nbd::BufferPool& buffers() = 0;
+  /// Bytes of buffers that its queues have, and their limit. The last request may exceed it.
+  virtual std::size_t& memory_used() = 0;
+  virtual std::size_t most_memory() const = 0;
   virtual Meter& meter() = 0;
   virtual void say(rtrs::LogLevel level, const std::string& line) = 0;
   /// Makes a call that may wait on another thread; then on_call() of the request's queue is due.
@@ -98,7 +101,7 @@ class Queue {
 
   bool is_idle() const { return in_flight_ == 0; }
   std::size_t in_flight() const { return in_flight_; }
-  /// One is on the lane, and so it has usually been lately.
+  /// One request is under way, and so it has usually been lately.
   bool is_single() const { return in_flight_ == 1 && singles_ >= kUsual; }
   /// Stops, cancels what is on the lane, and asks calls to end. The driver hears of errors, or its
   /// chains count as never taken, if they are the last ones that were.
@@ -106,8 +109,6 @@ class Queue {
 
  private:
   static constexpr std::size_t kMaxInFlight = 256;
-  /// Units: bytes; the last request may exceed it.
-  static constexpr std::size_t kMaxMemory = 64 * 1024 * 1024;
   /// A driver that begins to send more at a time loses is_single() once.
   static constexpr unsigned kUsual = 16;
 
@@ -119,7 +120,7 @@ class Queue {
 
   bool runs() const { return state_ == State::running && enabled_; }
   bool has_room() const {
-    return in_flight_ == 0 || (in_flight_ < kMaxInFlight && memory_used_ < kMaxMemory);
+    return in_flight_ < kMaxInFlight && host_.memory_used() < host_.most_memory();
   }
   Request& take_request();
   void give_back(Request& request);
@@ -149,7 +150,6 @@ class Queue {
   std::deque<Request> requests_;
   Request* free_ = nullptr;
   std::size_t in_flight_ = 0;
-  std::size_t memory_used_ = 0;        ///< bytes of their buffers
   unsigned singles_ = 0;               ///< in a row that came one at a time
   std::atomic<bool> given_up_{false};  ///< read by calls
   rtrs::LineLimit limit_{{.burst = 1, .period = std::chrono::seconds{1}}};

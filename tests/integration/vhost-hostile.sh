@@ -83,6 +83,17 @@ silent_at_a_stop() {
 }
 it "a ring stops although the server is silent: its requests fail, or are carried out when it starts" silent_at_a_stop
 
+many_queues() {
+  serve_disk
+  start_driver '*many queues*'
+  freeze server
+  wait_for_line load.out full
+  thaw server
+  expect_gone load 0
+  stop_calmly
+}
+it "a machine has memory for some large requests, however many queues send them; all are carried out" many_queues
+
 silent_at_the_end() {
   serve_disk
   start_driver '*bridge ends while*'

@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <functional>
 #include <random>
 #include <string>
@@ -470,14 +471,17 @@ TEST_CASE("messages that cannot be end their front-end") {
   }
 }
 
+pid_t bridge_of(const Wire& wire) {
+  ucred peer{};
+  socklen_t size = sizeof(peer);
+  ::getsockopt(wire.socket(), SOL_SOCKET, SO_PEERCRED, &peer, &size);
+  return peer.pid;
+}
+
 /// The bridge has no room for further descriptors while this is there.
 class NoDescriptors {
  public:
-  explicit NoDescriptors(const Wire& wire) {
-    ucred peer{};
-    socklen_t size = sizeof(peer);
-    ::getsockopt(wire.socket(), SOL_SOCKET, SO_PEERCRED, &peer, &size);
-    bridge_ = peer.pid;
+  explicit NoDescriptors(const Wire& wire) : bridge_{bridge_of(wire)} {
     rlim_t free = 0;
     while (std::filesystem::is_symlink(path(free))) ++free;
     if (::prlimit(bridge_, RLIMIT_NOFILE, nullptr, &before_) != 0) die("prlimit");
@@ -493,7 +497,7 @@ class NoDescriptors {
     return "/proc/" + std::to_string(bridge_) + "/fd/" + std::to_string(descriptor);
   }
 
-  pid_t bridge_ = 0;
+  const pid_t bridge_;
   rlimit before_{};
 };
 
@@ -618,7 +622,7 @@ void begin_read(Driver& driver) {
   if (driver.ring().publish(driver.event_index())) driver.ring().do_kick();
 }
 
-/// Reads until the server is silent, and behind the unanswered read is a request that has ended.
+/// Reads until the server is silent.
 void wait_for_silence(Driver& driver) {
   Ring& ring = driver.ring();
   std::puts("begun");
@@ -629,6 +633,10 @@ void wait_for_silence(Driver& driver) {
     ring.take_used();
     REQUIRE(driver.status(0) == VIRTIO_BLK_S_OK);
   }
+}
+
+/// A request behind the read that has not ended.
+void end_another(Driver& driver) {
   driver.describe(1, VIRTIO_BLK_T_GET_ID, 0, driver.data(), 20, true);
   REQUIRE(driver.carry_out(1) == VIRTIO_BLK_S_OK);
 }
@@ -646,6 +654,7 @@ TEST_CASE("a driver whose ring stops while its server is silent" * doctest::skip
   Driver driver{options()};
   Ring& ring = driver.ring();
   wait_for_silence(driver);
+  end_another(driver);
   std::uint32_t base = driver.stop(ring);
   CHECK(base == ring.next);
   has_ended_with_an_error(driver);
@@ -666,10 +675,49 @@ TEST_CASE("a driver whose ring stops while its server is silent" * doctest::skip
 TEST_CASE("a driver whose bridge ends while its server is silent" * doctest::skip()) {
   Driver driver{options()};
   wait_for_silence(driver);
+  end_another(driver);
   std::puts("silent");
   std::fflush(stdout);
   REQUIRE(driver.wire().hears_the_end());
   has_ended_with_an_error(driver);
+}
+
+/// MiB in memory.
+std::size_t size_of(pid_t process) {
+  std::ifstream status{"/proc/" + std::to_string(process) + "/statm"};
+  std::size_t ignored = 0;
+  std::size_t pages = 0;
+  status >> ignored >> pages;
+  return pages / 256;
+}
+
+TEST_CASE("a driver of many queues, whose server is silent" * doctest::skip()) {
+  constexpr unsigned kQueues = 17;
+  constexpr unsigned kEach = 2;
+  constexpr std::uint32_t kLength = 31U << 20;
+  Options large = options();
+  large.queues = kQueues;
+  large.data = kLength;
+  Driver driver{large};
+  wait_for_silence(driver);
+  for (unsigned queue = 1; queue < kQueues; ++queue) {
+    for (unsigned slot = 0; slot < kEach; ++slot) {
+      driver.describe(slot, kOut, 0, driver.data(), kLength, false, queue);
+      driver.ring(queue).offer(static_cast<std::uint16_t>(3 * slot));
+    }
+    driver.ring(queue).publish(driver.event_index());
+    driver.ring(queue).do_kick();
+  }
+  std::this_thread::sleep_for(std::chrono::seconds{1});
+  CHECK(size_of(bridge_of(driver.wire())) < 512);
+  std::puts("full");
+  std::fflush(stdout);
+  for (unsigned queue = 1; queue < kQueues; ++queue) {
+    for (unsigned slot = 0; slot < kEach; ++slot) {
+      REQUIRE(driver.ring(queue).wait(driver.event_index()));
+      CHECK(driver.status(driver.ring(queue).take_used().id / 3, queue) == VIRTIO_BLK_S_OK);
+    }
+  }
 }
 
 TEST_CASE("a driver that stays" * doctest::skip()) {
