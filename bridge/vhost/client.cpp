@@ -84,7 +84,7 @@ bool Client::on_socket() {
         if (!message) return break_off(std::string{"a message: "} + to_string(message.error()));
         received_ = 0;
         header_.reset();
-        const bool goes_on = carry_out(*message);
+        const bool goes_on = try_to_carry_out(*message);
         descriptors_.clear();
         if (!goes_on) return false;
       } else {
@@ -159,6 +159,15 @@ bool Client::acknowledge(const Message& message, bool done) {
 }
 
 // ---- Messages are carried out -------------------------------------------------------------------
+
+/// The system may have no thread, descriptor or memory for its queues.
+bool Client::try_to_carry_out(const Message& message) {
+  try {
+    return carry_out(message);
+  } catch (const std::exception& exception) {
+    return break_off(std::string{"there is no room for its queues: "} + exception.what());
+  }
+}
 
 bool Client::carry_out(const Message& message) {
   switch (message.type) {
@@ -235,9 +244,8 @@ bool Client::set_number(MessageType type, RingState state) {
     ring.settings.base = static_cast<std::uint16_t>(state.number);
   } else {
     ring.enabled = state.number != 0;
-    Loop* const loop = loop_of(state.index);
-    if (loop == nullptr) return false;
-    loop->perform([&] { loop->queue(state.index).enable(enabled(ring)); });
+    Loop& loop = loop_of(state.index);
+    loop.perform([&] { loop.queue(state.index).enable(enabled(ring)); });
   }
   return true;
 }
@@ -253,10 +261,9 @@ bool Client::set_descriptor(MessageType type, RingDescriptor ring) {
     if (!is_eventfd(descriptor.get())) return break_off("it wants to be called by no eventfd");
     never_block(descriptor.get());
   }
-  Loop* const loop = loop_of(ring.index);
-  if (loop == nullptr) return false;
-  loop->perform([&] {
-    Queue& queue = loop->queue(ring.index);
+  Loop& loop = loop_of(ring.index);
+  loop.perform([&] {
+    Queue& queue = loop.queue(ring.index);
     if (type == MessageType::set_vring_call) {
       queue.set_call(std::move(descriptor));
     } else {
@@ -275,35 +282,29 @@ bool Client::enabled(const Ring& ring) const {
   return ring.enabled || (features_ & kFeatureProtocol) == 0;
 }
 
-/// Null: the system has no room for it, and why() tells.
-Loop* Client::loop_of(unsigned index) {
+Loop& Client::loop_of(unsigned index) {
   const std::size_t lane = index % loops_.size();
   std::unique_ptr<Loop>& loop = loops_[lane];
-  if (loop) return loop.get();
-  try {
+  if (!loop) {
     auto meter = surroundings_.meters.meter(disk_->name(), &loop);
     loop = std::make_unique<Loop>(static_cast<unsigned>(lane), of_loops_, std::move(meter));
-  } catch (const std::exception& exception) {
-    break_off(std::string{"its queues get no thread or descriptor: "} + exception.what());
-    return nullptr;
+    if (memory_) loop->perform([&] { loop->set_memory(memory_); });
   }
-  if (memory_) loop->perform([&] { loop->set_memory(memory_); });
-  return loop.get();
+  return *loop;
 }
 
 bool Client::start(unsigned index, rtrs::OwnedFd kick) {
   Ring& ring = this->ring(index);
-  Loop* const loop = loop_of(index);
-  if (loop == nullptr) return false;
+  Loop& loop = loop_of(index);
   std::string wrong;
-  loop->perform([&] {
-    Queue& queue = loop->queue(index);
+  loop.perform([&] {
+    Queue& queue = loop.queue(index);
     if (!ring.started) {
       ring.settings.features = features_;
       queue.enable(enabled(ring));
       wrong = queue.start(ring.settings, memory_);
     }
-    if (wrong.empty() && !loop->set_kick(index, std::move(kick)))
+    if (wrong.empty() && !loop.set_kick(index, std::move(kick)))
       wrong = "a kick comes from no eventfd";
   });
   if (!wrong.empty()) return break_off(wrong);
@@ -316,7 +317,7 @@ bool Client::begin_stop(unsigned index) {
   stopping_ = index;
   stop_by_ = std::chrono::steady_clock::now() + stop_patience_;
   if (!ring(index).started) return end_stop();
-  Loop& loop = *loop_of(index);
+  Loop& loop = loop_of(index);
   loop.perform([&] {
     loop.queue(index).stop();
     loop.tell_when_idle([index](const Queue& queue) { return queue.index() == index; });
@@ -341,7 +342,7 @@ void Client::on_clock() {
                       "the server is silent: queue " + std::to_string(*stopping_) +
                           " of the guest stops without the answers to its requests");
   }
-  Loop& loop = *loop_of(*stopping_);
+  Loop& loop = loop_of(*stopping_);
   loop.perform([&] { loop.queue(*stopping_).abandon(); });
 }
 
@@ -350,7 +351,7 @@ bool Client::end_stop() {
   const unsigned index = *std::exchange(stopping_, std::nullopt);
   Ring& ring = this->ring(index);
   if (std::exchange(ring.started, false)) {
-    Loop& loop = *loop_of(index);
+    Loop& loop = loop_of(index);
     loop.perform([&] {
       loop.set_kick(index, {});
       ring.settings.base = loop.queue(index).base();
@@ -365,7 +366,7 @@ bool Client::on_wake() {
     if (loop && loop->has_lost_memory())
       return break_off("a file of its memory has become shorter, or has no room");
   }
-  if (!stopping_ || !loop_of(*stopping_)->is_drained()) return true;
+  if (!stopping_ || !loop_of(*stopping_).is_drained()) return true;
   return end_stop() && on_socket();
 }
 

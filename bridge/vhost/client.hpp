@@ -80,6 +80,7 @@ class Client {
   bool receive();
   std::size_t wanted() const;
   bool take_descriptors(::msghdr& head);
+  bool try_to_carry_out(const Message& message);
   bool carry_out(const Message& message);
   bool break_off(const std::string& why);
   bool answer(const Answer& answer);
@@ -93,7 +94,7 @@ class Client {
   bool begin_stop(unsigned index);
   bool end_stop();
   Answer config(ConfigRange range) const;
-  Loop* loop_of(unsigned index);
+  Loop& loop_of(unsigned index);
   Ring& ring(unsigned index);
   bool enabled(const Ring& ring) const;
 

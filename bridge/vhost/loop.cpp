@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <exception>
 #include <span>
 #include <system_error>
 #include <utility>
@@ -41,12 +42,17 @@ Loop::~Loop() {
 // ---- From the guest's thread --------------------------------------------------------------------
 
 void Loop::perform(const std::function<void()>& function) {
-  std::promise<void> done;
-  posted_.post([&] {
-    function();
-    done.set_value();
+  // The loop may still be inside the promise when this function has returned.
+  const auto done = std::make_shared<std::promise<void>>();
+  posted_.post([&function, done] {
+    try {
+      function();
+    } catch (...) {
+      return done->set_exception(std::current_exception());
+    }
+    done->set_value();
   });
-  done.get_future().wait();
+  done->get_future().get();
 }
 
 Queue& Loop::queue(unsigned index) {

@@ -40,13 +40,15 @@ struct LoopSurroundings {
 ///          the rest its own.
 class Loop final : private QueueHost {
  public:
+  /// Throws std::system_error.
   Loop(unsigned lane, LoopSurroundings& surroundings, std::shared_ptr<Meter> meter);
   /// Waits for the thread. All queues are idle.
   ~Loop();
   Loop(const Loop&) = delete;
   Loop& operator=(const Loop&) = delete;
 
-  /// Runs a function between two turns, and waits for its end: a few microseconds.
+  /// Runs a function between two turns, and waits for its end: a few microseconds. Throws what it
+  /// throws.
   void perform(const std::function<void()>& function);
 
   // Inside perform().
