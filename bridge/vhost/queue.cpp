@@ -337,7 +337,8 @@ void Queue::finish(Request& request, BlockStatus status) {
   const auto last = static_cast<std::byte>(status);
   const bool told = state_ != State::none && scatter(*memory_, pieces, 0, data) &&
                     scatter(*memory_, pieces, writable - 1, {&last, 1});
-  const std::uint64_t written = has_read ? writable : 1;
+  // The driver may look at so many bytes from the first one on, and the status is the last one.
+  const std::uint64_t written = data.size() == writable - 1 ? writable : data.size();
   if (told) {
     ring_.put(request.chain.head,
               static_cast<std::uint32_t>(std::min<std::uint64_t>(written, UINT32_MAX)));

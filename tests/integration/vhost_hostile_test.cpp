@@ -116,6 +116,22 @@ TEST_CASE("requests end with the status that virtio says") {
   CHECK(driver.data()[0] == std::byte{0});
 }
 
+TEST_CASE("as many bytes are reported as were written") {
+  Driver driver{options()};
+  const auto reported = [&](std::uint32_t type, std::uint64_t sector, std::uint32_t length) {
+    driver.describe(0, type, sector, driver.data(), length, true);
+    driver.ring().offer(0);
+    if (driver.ring().publish(driver.event_index())) driver.ring().do_kick();
+    REQUIRE(driver.ring().wait(driver.event_index()));
+    return driver.ring().take_used().len;
+  };
+  CHECK(reported(kIn, 0, 512) == 513);
+  CHECK(reported(VIRTIO_BLK_T_GET_ID, 0, 20) == 21);
+  CHECK(reported(VIRTIO_BLK_T_GET_ID, 0, 40) == 20);
+  CHECK(reported(kIn, kSectors, 512) == 0);
+  CHECK(reported(VIRTIO_BLK_T_FLUSH, 0, 0) == 1);
+}
+
 TEST_CASE("drivers without events, files that block, and a data buffer in many pieces are served") {
   for (const bool sleeping : {false, true}) {
     for (const bool events : {false, true}) {
