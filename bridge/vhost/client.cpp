@@ -37,7 +37,7 @@ void never_block(int descriptor) {
 
 /// Bytes of buffers of a client, which its loops share out.
 constexpr std::size_t kMostMemory = std::size_t{256} * 1024 * 1024;
-/// For the other rings that stop with one whose requests were given up.
+/// The patience with the rings that stop after one whose requests were given up.
 constexpr std::chrono::milliseconds kNoPatience{100};
 
 constexpr const char* kNoDescriptors =
@@ -70,7 +70,7 @@ Client::~Client() { loops_.clear(); }
 
 // ---- Messages come in ---------------------------------------------------------------------------
 
-/// One at a time: a client waits while its ring stops.
+/// Messages wait while a ring stops, as their client does.
 short Client::events() const { return stopping_ ? POLLRDHUP : POLLIN | POLLRDHUP; }
 
 bool Client::on_socket() {
@@ -120,7 +120,7 @@ bool Client::receive() {
   return true;
 }
 
-/// All are owned afterwards, also those of a message that is refused. False: it is.
+/// Descriptors are owned afterwards, also those of a message that is refused. False: it is.
 bool Client::take_descriptors(msghdr& head) {
   for (cmsghdr* each = CMSG_FIRSTHDR(&head); each != nullptr; each = CMSG_NXTHDR(&head, each)) {
     if (each->cmsg_level != SOL_SOCKET || each->cmsg_type != SCM_RIGHTS) continue;

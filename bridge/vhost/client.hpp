@@ -39,7 +39,7 @@ struct ClientSurroundings {
 class Client {
  public:
   Client(rtrs::OwnedFd socket, nbd::Lease disk, ClientSurroundings surroundings);
-  /// All queues are idle.
+  /// The queues are all idle.
   ~Client();
   Client(const Client&) = delete;
   Client& operator=(const Client&) = delete;

@@ -19,9 +19,9 @@ namespace {
 
 constexpr std::size_t kMostCalls = 16;  ///< threads for calls that may wait
 constexpr int kLook = 100;              ///< milliseconds until the clock is looked at again
-/// For calls to end that were given up.
+/// The time for calls to end that were given up.
 constexpr std::chrono::milliseconds kTimeOfCalls{500};
-/// For the system to have descriptors again.
+/// The pause after which the system may have descriptors again.
 constexpr std::chrono::milliseconds kAcceptPause{100};
 
 bool has_gone(int socket) {

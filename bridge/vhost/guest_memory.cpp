@@ -72,7 +72,7 @@ void on_bus_error(int signal, siginfo_t* info, void* /*context*/) {
     if (!mapping) continue;
     // Readers of the zeroes look at it behind them, so it is said before they can be there.
     mapping->lost->store(true, std::memory_order_release);
-    // All of it: a part of a huge page cannot be replaced.
+    // The whole is replaced, as a part of a huge page cannot be.
     void* const empty = ::mmap(reinterpret_cast<void*>(mapping->begin),
                                mapping->end - mapping->begin, PROT_READ | PROT_WRITE,
                                MAP_FIXED | MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);

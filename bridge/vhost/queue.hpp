@@ -74,9 +74,9 @@ class Queue {
   void enable(bool enabled) { enabled_ = enabled; }
   /// The guest's memory is mapped anew. A ring that is not there any more stops.
   void move_to(std::shared_ptr<const GuestMemory> memory);
-  /// Where the driver is called. None: it looks by itself.
+  /// The eventfd that calls the driver. None: it looks by itself.
   void set_call(rtrs::OwnedFd call);
-  /// Where the driver hears of a ring that has stopped.
+  /// The eventfd that tells the driver of a ring that has stopped.
   void set_error(rtrs::OwnedFd error) { error_ = std::move(error); }
   /// The number of chains that were taken.
   std::uint16_t base() const { return ring_.base(); }
@@ -101,7 +101,7 @@ class Queue {
 
   bool is_idle() const { return in_flight_ == 0; }
   std::size_t in_flight() const { return in_flight_; }
-  /// One request is under way, and so it has usually been lately.
+  /// A request is alone under way, and so it has usually been lately.
   bool is_single() const { return in_flight_ == 1 && singles_ >= kUsual; }
   /// Stops, cancels what is on the lane, and asks calls to end. The driver hears of errors, or its
   /// chains count as never taken, if they are the last ones that were.

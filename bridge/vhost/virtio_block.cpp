@@ -53,7 +53,7 @@ Offer offer_of(const DeviceGeometry& geometry, bool read_only) {
                    kFeatureVersion1;
   if (geometry.can_flush) offer.features |= kFeatureFlush;
   if (read_only) offer.features |= kFeatureReadOnly;
-  // By writing zeroes, if there is nothing better.
+  // Zeroes are written, if there is nothing better.
   if (!read_only) offer.features |= kFeatureWriteZeroes;
   if (!read_only && geometry.max_discard != 0) offer.features |= kFeatureDiscard;
 

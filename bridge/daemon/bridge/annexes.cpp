@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The faces of rnbd-bridge beside NBD.
-#include <algorithm>
 #include <array>
 #include <built_annexes.hpp>
 
