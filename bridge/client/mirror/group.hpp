@@ -145,7 +145,8 @@ class Group {
   /// Goes on without a member, even if Degraded::quorum wants it. False: it is the last disk in
   /// step, or a view is being recorded that needs it by the rules of a loss.
   bool discard(unsigned member);
-  /// Call it from time to time: takes quiet regions out of the activity logs.
+  /// Call it from time to time: takes quiet regions out of the activity logs, and asks the vote
+  /// whether it still serves this client.
   void cool();
   /// Call it from time to time: continues the copies that make members equal.
   void work();
@@ -289,6 +290,7 @@ class Group {
   void give_up(std::uint64_t id);
 
   // Cooling.
+  void ask_vote();
   void flushed_for_cooling(unsigned member, std::uint32_t beat);
   void counted(unsigned member, std::uint32_t beat);
   void cooled();

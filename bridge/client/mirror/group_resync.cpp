@@ -289,10 +289,20 @@ void Group::give_up(std::uint64_t id) {
 
 // ---- Cooling ------------------------------------------------------------------------------------
 
+/// A server that was started anew knows nothing of the claim. Where nobody writes, no other order
+/// would tell that the vote counts no more.
+void Group::ask_vote() {
+  const unsigned vote = members_.vote();
+  if (members_[vote].stage != Stage::in_step || has(echoing_, vote)) return;
+  echoing_ = with(echoing_, vote);
+  members_.post(vote, Order::echo, {});
+}
+
 /// Operations that are under way may be about regions of the logs, too.
 void Group::cool() {
   if (dissolving_.asked) return;
   if (members_.gate_closed() || members_.must_rise() || !activity_.idle()) return;
+  ask_vote();
   const MemberSet flushing = copies();
   if (!activity_.begin(unequal_, flushing)) return;
   for (const auto& [id, operation] : operations_) activity_.touch(operation.range);

@@ -1702,8 +1702,8 @@ struct VotingWorld {
     for (const unsigned i : {2, 0, 1}) answer(Order::view, i);
     REQUIRE(group.in_step() == 0b111);
   }
-  void answer(Order order, unsigned member) {
-    group.answer({.tag = host.newest(order, member).tag});
+  void answer(Order order, unsigned member, int error = 0) {
+    group.answer({.tag = host.newest(order, member).tag, .error = error});
   }
   void answer_claim(unsigned member, std::uint64_t sectors) {
     mirror::Claimed claimed = World::of_disk(member);
@@ -1744,6 +1744,23 @@ TEST_CASE("mirror group: a vote is asked for no room, and disks alone have a siz
     world.answer(Order::view, i);
   }
   CHECK(world.group.in_step() == 0b111);
+}
+
+TEST_CASE("mirror group: a vote that serves an idle client no more is lost") {
+  VotingWorld world;
+  world.group.cool();
+  world.group.cool();
+  CHECK(world.host.count(Order::echo, 2) == 1);  // the first one has no answer yet
+  world.answer(Order::echo, 2);
+  CHECK(world.group.in_step() == 0b111);
+  world.group.cool();
+  CHECK(world.host.count(Order::echo, 2) == 2);
+  world.answer(Order::echo, 2, ESTALE);
+  CHECK(world.host.dropped == std::vector<unsigned>{2});
+  for (unsigned i = 0; i < 2; ++i) world.answer(Order::view, i);
+  CHECK(world.group.in_step() == 0b011);
+  world.group.cool();
+  CHECK(world.host.count(Order::echo, 2) == 2);
 }
 
 TEST_CASE("mirror group: it grows without its vote, and goes on with that when it is lost") {
