@@ -260,8 +260,10 @@ bool Group::discard(unsigned member) {
   if (is_over() || members_[member].stage == Stage::down) return true;
   const MemberSet base = disks_of(members_.base(), options_.members);
   if (live() && (copies() == bit(member) || base == bit(member))) return false;
-  // A view that is being recorded may be all that lets the others go on without one more.
-  if (live() && members_.proposes() && !can_spare(bit(member))) return false;
+  // A view that is being recorded may be all that lets the vote and a disk go on without one more.
+  // Of disks alone, another one may be back, and go on with those that are left.
+  const bool may_wait = options_.vote && live() && members_.proposes();
+  if (may_wait && !can_spare(bit(member))) return false;
   if (live() && has(in_step(), member) && !members_.proposes()) members_.exclude(bit(member));
   lose(member, true);
   return true;

@@ -142,8 +142,9 @@ class Group {
   /// come, they are overwritten with it, and newer data of theirs are lost. Disks that have lost
   /// their place stay as they are. False: this member is not there, or has never been in a view.
   bool force(unsigned member);
-  /// Goes on without a member, even if Degraded::quorum wants it. False: it is the last disk in
-  /// step, or a view is being recorded that needs it by the rules of a loss.
+  /// Goes on without a member, even if Degraded::quorum wants it. While a view is being recorded,
+  /// the rules of a loss count. False: it is the last disk in step, or that view needs it beside a
+  /// vote.
   bool discard(unsigned member);
   /// Call it from time to time: takes quiet regions out of the activity logs, and asks the vote
   /// whether it still serves this client.
