@@ -173,7 +173,8 @@ void Group::take_in(unsigned number) {
   members_.claim_vote();
   // Two clients that lack each other's disks take the vote from each other. So no time is lost once
   // it is granted.
-  if (members_.phase() == Phase::attaching) return try_attach(hurried_ && !members_.claims());
+  const bool may_lose_vote = options_.vote && hurried_ && !members_.claims();
+  if (members_.phase() == Phase::attaching) return try_attach(may_lose_vote);
   if (number == members_.vote()) return work();
   if (members_.holds_data(number) || members_.displaced(number)) return;
   if (member.claimed.view.id == ViewId{}) return members_.introduce(number);
