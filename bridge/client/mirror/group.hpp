@@ -193,6 +193,8 @@ class Group {
   bool cold() const { return activity_.cold(); }
   /// True if the group is live, and goes on when these members are lost.
   bool can_spare(MemberSet members) const;
+  /// True while requests wait for members that record a view.
+  bool records_view() const { return live() && members_.proposes(); }
   /// Sends reads to this member while it is in step; kMaxMembers: to all members in turn.
   void prefer(unsigned member) { preferred_ = member; }
 

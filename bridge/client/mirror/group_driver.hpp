@@ -27,6 +27,7 @@
 #include "bridge/client/mirror/resync_pace.hpp"
 #include "bridge/client/mirror/standing_report.hpp"
 #include "bridge/client/mirror/task_sender.hpp"
+#include "bridge/client/mirror/vote_pause.hpp"
 
 namespace rnbd::mirror {
 
@@ -162,10 +163,10 @@ class GroupDriver final : private GroupHost {
     bool hangs = false;         ///< it has not answered for so long that people are told
     bool overwrite = false;     ///< an operator allows to replace the content of its disk
     Clock::time_point shown{};  ///< it has carried out an order that was sent then
-    Clock::time_point began{};  ///< its newest session
     int failure = 0;            ///< errno of its newest answer in this session that was an error
     bool bad_disk = false;      ///< that was the answer to a read, a change or a flush
     DiskFailures disk_failures;
+    VotePause vote_pause;
     ResyncPace pace;
   };
   /// The newest event of the group that settle() must handle. `over` and `doubted` make earlier
@@ -271,8 +272,8 @@ class GroupDriver final : private GroupHost {
   std::shared_ptr<OpenMember> end_session(unsigned member);
   Clock::time_point oldest(unsigned member, Clock::time_point now);
   Clock::duration wait_after_failure(unsigned member);
-  Clock::duration wait_after_loss(const Member& vote, Clock::time_point now) const;
   bool is_in_doubt() const;
+  void check_vote(unsigned member, Clock::time_point now);
   void check_hanging(unsigned member, Clock::time_point now);
   void check_links(Clock::time_point now);
   void choose_nearest();

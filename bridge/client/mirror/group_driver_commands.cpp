@@ -156,6 +156,9 @@ void GroupDriver::finished(MemberLane& lane, TaskPtr task) {
       member.failure = answer.error;
       member.bad_disk = !task->message && answer.error != ESTALE;
     }
+    if (member.is_vote && answer.error != 0 && answer.error != ESTALE) member.vote_pause.failed();
+    if (member.is_vote && answer.error == 0 && task->order == Order::view)
+      member.vote_pause.recorded();
     if (!superseded_) group_->answer(answer);
     if (task->order == Order::claim && answer.error == 0) tell_of_disk(task->member);
   }

@@ -61,7 +61,6 @@ void GroupDriver::opened(unsigned number, std::shared_ptr<OpenMember> open) {
   member.bad_disk = false;
   member.has_disk = false;
   member.shown = {};
-  member.began = Clock::now();
   member.session.begin(std::move(open));
   send_vote_away();
   if (!member.session.is_open()) return;
@@ -233,18 +232,10 @@ void GroupDriver::drop(unsigned number) {
   auto open = end_session(number);
   if (member.discarded) return member.link->let_go(std::move(open));
   if (member.is_vote)
-    return member.link->renew(std::move(open), wait_after_loss(member, Clock::now()));
+    return member.link->renew(std::move(open),
+                              member.vote_pause.after_loss(live_group() != nullptr));
   const bool waits = member.bad_disk && group_ != nullptr && group_->can_spare(bit(number));
   member.link->renew(std::move(open), waits ? wait_after_failure(number) : Clock::duration{});
-}
-
-/// Each return takes a view, for which requests wait. While the group is not attached, it may be
-/// needed.
-GroupDriver::Clock::duration GroupDriver::wait_after_loss(const Member& vote,
-                                                          Clock::time_point now) const {
-  constexpr std::chrono::seconds kBetween{10};
-  if (live_group() == nullptr) return {};
-  return std::max<Clock::duration>(vote.began + kBetween - now, {});
 }
 
 /// Threads that use it part with it in their next turns.
@@ -274,6 +265,28 @@ GroupDriver::Clock::duration GroupDriver::wait_after_failure(unsigned number) {
 void GroupDriver::lost(unsigned number) {
   drop(number);
   if (group_ != nullptr) group_->link_down(number);
+}
+
+/// Requests wait while a vote records a view. Where the others can go on without it, that is soon.
+/// Where they cannot, the group ends: a disk that is back cannot join before that view is in force.
+/// While no view is recorded, nothing waits for the vote.
+void GroupDriver::check_vote(unsigned number, Clock::time_point now) {
+  constexpr std::chrono::seconds kSoon{2};
+  constexpr std::chrono::seconds kLate{30};
+  Member& vote = members_[number];
+  if (!vote.is_vote || live_group() == nullptr || is_in_doubt()) return;
+  const bool is_spared = group_->can_spare(bit(number));
+  if (!is_spared && !group_->records_view()) return;
+  const auto limit = is_spared && group_->records_view() ? kSoon : kLate;
+  if (now - oldest(number, now) < limit) return;
+  vote.failure = ETIMEDOUT;
+  vote.hangs = false;
+  vote.vote_pause.failed();
+  vote.link->set_trouble("it has left a request without an answer for " +
+                         std::to_string(limit.count()) +
+                         " s, as where its state directory hangs; it is tried again, later each "
+                         "time");
+  lost(number);
 }
 
 /// Users wait for a member that hangs. If the others answer, and can go on without it, it is lost.
@@ -312,6 +325,7 @@ void GroupDriver::check_hanging(unsigned number, Clock::time_point now) {
 
 void GroupDriver::check_links(Clock::time_point now) {
   for (unsigned i = 0; i < members_.size(); ++i) {
+    check_vote(i, now);
     check_hanging(i, now);
     if (!members_[i].session.is_lost(oldest(i, now), now)) continue;
     if (members_[i].is_vote && is_in_doubt()) continue;

@@ -18,6 +18,7 @@
 #include "bridge/client/mirror/resync_pace.hpp"
 #include "bridge/client/mirror/server_table.hpp"
 #include "bridge/client/mirror/standing_report.hpp"
+#include "bridge/client/mirror/vote_pause.hpp"
 #include "bridge/protocol/mirror_messages.hpp"
 
 using namespace rnbd::mirror;
@@ -287,6 +288,23 @@ TEST_CASE("disk failures: the first one is forgiven, and each further one costs 
   CHECK(failures.add(start + minutes{69}) == minutes{30});
   CHECK(failures.add(start + minutes{129}) == minutes{0});  // after an hour without one
   CHECK(failures.add(start + minutes{130}) == minutes{1});
+}
+
+TEST_CASE(
+    "vote pause: it grows with each failure in a row, and a mirror that attaches waits little") {
+  using std::chrono::seconds;
+  VotePause pause;
+  CHECK(pause.after_loss(true) == seconds{10});
+  CHECK(pause.after_loss(false) == seconds{0});
+  for (const auto& [live, attaching] :
+       {std::pair{10, 1}, {20, 2}, {40, 4}, {80, 8}, {160, 8}, {320, 8}, {320, 8}}) {
+    pause.failed();
+    CHECK(pause.after_loss(true) == seconds{live});
+    CHECK(pause.after_loss(false) == seconds{attaching});
+  }
+  pause.recorded();
+  CHECK(pause.after_loss(true) == seconds{10});
+  CHECK(pause.after_loss(false) == seconds{0});
 }
 
 TEST_CASE("resync pace: it stalls when there is no less to copy for 10 seconds") {
