@@ -274,9 +274,9 @@ void GroupDriver::settle() {
 }
 
 void GroupDriver::go_live() {
-  const bool lost = std::ranges::all_of(members_, [](const Member& member) {
-    return member.is_vote || !member.session.is_open() || member.lost_power;
-  });
+  bool lost = true;  // none of the disks that go on has what was not flushed
+  for (unsigned i = 0; i < members_.size(); ++i)
+    lost = lost && (!has(group_->copies(), i) || members_[i].lost_power);
   lossy_ = was_live_ && (std::exchange(forced_, false) || lost);
   follow_size();
   region_shift_ = shape_.region_shift;  // also of a disk that is too large for it by now
