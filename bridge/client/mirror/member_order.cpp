@@ -24,13 +24,34 @@ RegionMap without_gaps(const RegionMap& map, std::uint32_t gap) {
   return coarse;
 }
 
-/// By the server, as docs/protocol.md has it. `size`: bytes of the mirror.
+/// "", or why a server has refused the claim of its vote, as docs/protocol.md has it.
+std::string why_vote_refused(int error, const wire::Uuid& group) {
+  const std::string take_away =
+      "`rnbd-ctl SERVER member free .vote/" + uuid_text(group) + " --force`";
+  switch (error) {
+    case EEXIST:
+      return "its vote is that of a mirror with other disks. If that is another mirror, whose "
+             "servers have the same names, give one of the two a UUID of its own as group=; if "
+             "this mirror was begun anew, take the old vote away: " +
+             take_away;
+    case ENOSPC:
+      return "it has the votes of as many mirrors as it may; take away those that are over "
+             "(`rnbd-ctl SERVER member list`, `member free`), or name another server";
+    case EBUSY:
+      return "it takes this connection for that of another mirror; it is tried again";
+    case ERANGE:
+      return "its record knows nothing of hundreds of decisions that operators have forced since, "
+             "or it is damaged; take it away: " +
+             take_away;
+    default:
+      return "";
+  }
+}
+
+/// Likewise, and of a disk. `size`: bytes of the mirror.
 std::string why_refused(int error, const GroupShape& shape, bool is_vote, std::uint64_t size) {
-  if (is_vote && error == EEXIST)
-    return "its vote is that of a mirror with other disks. If that is another mirror, whose "
-           "servers have the same names, give one of the two a UUID of its own as group=; if this "
-           "mirror was begun anew, take the old vote away: `rnbd-ctl SERVER member free .vote/" +
-           uuid_text(shape.group) + " --force`";
+  if (is_vote)
+    if (std::string why = why_vote_refused(error, shape.group); !why.empty()) return why;
   switch (error) {
     case EEXIST:
       return "it is a member of another mirror group, or this one had another size, or other "

@@ -161,15 +161,21 @@ TEST_CASE("mirror order: a vote is told in one message how far the disks have co
   CHECK(wire::decode_map(pages, 0).has_value());
 }
 
-TEST_CASE("mirror order: a vote that knows other disks says which way out there is") {
-  World world;
-  world.error = EEXIST;
-  Command command = World::command(Order::claim);
-  command.member = world.shape.members;
-  MemberOrder order{command, world.shape, world.handle, kRoom};
-  world.run(order);
-  CHECK(order.error() == EEXIST);
-  CHECK(order.complaint().find("member free .vote/") != std::string::npos);
+TEST_CASE("mirror order: a vote that refuses a claim says which way out there is") {
+  for (const auto& [error, remedy] : {std::pair{EEXIST, "member free .vote/"},
+                                      {ENOSPC, "member list"},
+                                      {EBUSY, "tried again"},
+                                      {ERANGE, "member free .vote/"},
+                                      {EROFS, "read-only"}}) {
+    World world;
+    world.error = error;
+    Command command = World::command(Order::claim);
+    command.member = world.shape.members;
+    MemberOrder order{command, world.shape, world.handle, kRoom};
+    world.run(order);
+    CHECK(order.error() == error);
+    CHECK(order.complaint().find(remedy) != std::string::npos);
+  }
 }
 
 TEST_CASE("mirror order: a vote gets a view without the regions that others lack") {
