@@ -23,6 +23,13 @@ bool is_there(const MemberStatus& member) {
   return member.trouble.empty() && member.progress.standing != Group::Standing::away;
 }
 
+/// True if the record has a vote in step, and the mirror's URI names none.
+bool lacks_vote(const Membership::Record& record, const MirrorStatus& status) {
+  const auto is_vote = [](const MemberStatus& member) { return member.votes; };
+  const auto disks = static_cast<unsigned>(status.members.size());
+  return record.told && has(record.set, disks) && std::ranges::none_of(status.members, is_vote);
+}
+
 /// Of a member that has answered while the mirror attaches.
 std::string what_it_waits_for(const MemberStatus& member, const MirrorStatus& status) {
   const Membership::Record& record = member.record;
@@ -37,7 +44,10 @@ std::string what_it_waits_for(const MemberStatus& member, const MirrorStatus& st
   for (unsigned i = 0; i < status.members.size(); ++i)
     if ((!record.told || has(record.set, i)) && !is_there(status.members[i]))
       missing = with(missing, i);
-  const std::string waits = missing != 0 ? "waits for " + names_of(missing, status) : "";
+  std::string waits = missing != 0 ? "waits for " + names_of(missing, status) : "";
+  if (lacks_vote(record, status))
+    waits += (waits.empty() ? std::string{"waits for "} : " and ") +
+             "the vote that its record has in step; name its server as vote= again";
   if (!record.told) return waits.empty() ? "its record is being read" : waits;
   return waits + (waits.empty() ? "" : ": ") + "its record has in step " +
          names_of(record.set, status);
@@ -211,6 +221,10 @@ std::string dangers_of_forcing(unsigned member, const MirrorStatus& status) {
   if (kept != 0)
     text += "; nothing is copied to " + names_of(kept, status) +
             ", as another disk has had that place since";
+  for (const MemberStatus& vote : status.members)
+    if (vote.votes && !is_there(vote))
+      text += ". The vote of " + vote.server +
+              " is away, and may know that another disk has gone on alone";
   return text +
          ". Start the others instead if that is possible. File systems on the disk should be "
          "checked afterwards";

@@ -515,6 +515,28 @@ TEST_CASE("mirror status: who forces a member is told what its record says, and 
   CHECK(says(1, "name the servers as `mirror add` has printed them"));
   CHECK(says(0, "c:1 gets a full copy"));
   CHECK(says(0, "nothing is copied to b:1"));
+  status.members[2].votes = true;
+  CHECK_FALSE(says(0, "The vote of"));
+  status.members[2].progress = {};
+  CHECK(says(0, "The vote of c:1 is away"));
+}
+
+TEST_CASE("mirror status: a disk waits for a vote that the URI leaves out") {
+  using Standing = Membership::Standing;
+  MirrorStatus status;
+  for (const char* server : {"a:1", "b:1"})
+    status.members.push_back({.server = server, .progress = {Standing::away, 0}});
+  MemberStatus& a = status.members[0];
+  a.progress = {Standing::waiting, 0};
+  a.record = {.told = true, .set = 0b101};
+  CHECK(why_not_used(a, status) ==
+        "is there, and waits for the vote that its record has in step; name its server as vote= "
+        "again: its record has in step a:1");
+  a.record.set = 0b111;
+  CHECK(why_not_used(a, status).find("waits for b:1 and the vote") != std::string::npos);
+  status.members.push_back({.server = "w:1", .votes = true});
+  CHECK(why_not_used(a, status) ==
+        "is there, and waits for b:1 and w:1: its record has in step a:1 and b:1 and w:1");
 }
 
 TEST_CASE("mirror status: each member that is not used has a reason") {
