@@ -21,6 +21,10 @@ start() {
     --state-directory "$PWD/state-$1" --control "$PWD/control-$1" "${what[@]}"
   port_of[$1]=$port
 }
+image() {
+  truncate -s 16M "$1.img"
+  echo "$PWD/$1.img"
+}
 server_of() { echo "127.0.0.1:${port_of[$1]}"; }
 # start_all [OPTION...]: sets $mirror, its URI.
 start_all() {
@@ -83,6 +87,11 @@ within() {
   echo "took ${took} s"
 }
 end_client() { stop "$client" 20; }
+# lacks TEXT FILE: that is there, and has something else.
+lacks() {
+  [[ -s $2 ]] || fail "$2 is empty"
+  ! grep -F -- "$1" "$2" || fail "$2 has $1"
+}
 
 # ---- What people see ----------------------------------------------------------------------------
 
@@ -99,8 +108,12 @@ seen() {
   # No list has it.
   [[ $("${ctl_command[@]}" --json "$PWD/control-w" status | jq -c .exports) == '[]' ]] ||
     fail "the status has an export: $("${ctl_command[@]}" --json "$PWD/control-w" status)"
-  "${ctl_command[@]}" --json list "rnbd+tcp://$(server_of w)" >list.json 2>list.err || true
-  ! grep -F .vote list.json || fail "a list has the vote"
+  server_name=both start_server --state-directory "$PWD/state-both" --votes on --export "disk7=$(image both)"
+  bridge_name=looker start_bridge "rnbd+tcp://127.0.0.1:$port"
+  limited nbdinfo --list "$uri" >list.txt || fail "it gives no list"
+  grep -F disk7 list.txt || fail "the list has not the disk: $(cat list.txt)"
+  lacks .vote list.txt
+  stop looker && stop both
   # Nobody opens it as a disk.
   bridge_name=plain start_bridge "rnbd+tcp://$(server_of w)/.vote" --connect lazy
   ! limited nbdinfo "$uri" >plain.out 2>&1 || fail "it was opened"
@@ -210,6 +223,77 @@ grows() {
 }
 has_size() { [[ $(says .size) == "$1" ]]; }
 it "a mirror with a vote grows, also while that is away, and its next client goes on with one disk" grows
+
+# An idle client has no other reason to talk to the vote.
+idle() {
+  begin_whole
+  local attempt
+  for attempt in 1 2; do
+    kill_hard w
+    start w
+    eventually 20 states_are "in step,in step,away"
+    eventually 60 is_whole
+  done
+  kill_hard b
+  within 10 put 2
+  eventually 20 states_are "in step,away,in step"
+  ! grep -F 'too few members' "$client.log" || fail "the group was over"
+  end_client
+}
+it "a vote whose server was started anew is claimed anew, though its client is idle" idle
+
+# The vote records nothing while there is a file `hangs`.
+start_hanging_vote() {
+  local library=${RNBD_HANGING_SYNC:-$build_dir/tests/integration/libhanging_sync.so}
+  [[ -z $sanitizer ]] || skip "a sanitizer wants to be the first library"
+  local server_command=(env "LD_PRELOAD=$library" "RNBD_HANG_SYNC=$PWD/hangs" "${server_command[@]}")
+  start w
+}
+
+# Nothing needs the vote, so nothing waits for it.
+vote_hangs() {
+  start a && start b
+  start_hanging_vote
+  mirror="rnbd-mirror+tcp://$(server_of a),$(server_of b)/disk0"
+  start_client
+  put 1
+  end_client
+  touch hangs
+  mirror+="?vote=$(server_of w)"
+  start_client
+  local number
+  for number in 2 3 4; do within 8 put "$number"; done
+  eventually 20 vote_is_slow
+  sleep 12
+  for number in 5 6; do within 8 put "$number"; done
+  (($(grep -cF 'for 2 s' "$client.log") <= 3)) || fail "it is tried again too soon: $(cat "$client.log")"
+  rm hangs
+  eventually 90 is_whole
+  got 6
+  end_client
+}
+vote_is_slow() { [[ $(says '.members[2].trouble') == *'without an answer for 2 s'* ]]; }
+it "a vote whose storage hangs holds nothing up" vote_hangs
+
+# The view of the vote and one disk is given up after 30 s.
+needed_vote_hangs() {
+  start a && start b
+  start_hanging_vote
+  mirror="rnbd-mirror+tcp://$(server_of a),$(server_of b)/disk0?vote=$(server_of w)"
+  start_client
+  put 1
+  eventually 60 is_whole
+  touch hangs
+  kill_hard b
+  eventually 20 waits
+  start b
+  limit=60 within 60 put 2
+  rm hangs
+  eventually 90 is_whole
+  got 2
+  end_client
+}
+it "a disk waits for a vote that hangs, and goes on with the other disk once that is back" needed_vote_hangs
 
 disk_and_client() {
   begin_whole
@@ -363,9 +447,10 @@ others() {
   got 7
   # The first one has seen nothing of that.
   uri=$first_uri
-  ! grep -F "$(server_of w) is lost" "$first_client.log" || fail "the first mirror was disturbed"
+  lacks "$(server_of w) is lost" "$first_client.log"
   kill_hard b
   within 10 put 3
+  eventually 20 grep -F "mirror disk0: $(server_of b) is lost" "$first_client.log"
   start b
   eventually 30 is_whole
   got 3
@@ -387,10 +472,6 @@ others() {
   eventually 60 is_whole
   end_client
 }
-image() {
-  truncate -s 16M "$1.img"
-  echo "$PWD/$1.img"
-}
 force_c() {
   local server
   server=$("${ctl_command[@]}" --json "$PWD/control-other" mirror status | jq -r '.members[0].server')
@@ -410,7 +491,7 @@ stranger() {
   got 2
   put 3
   eventually 20 is_whole
-  ! grep -F 'lost' "$client.log" || fail "the mirror was disturbed: $(cat "$client.log")"
+  lacks ' is lost' "$client.log"
   # Before there is a record, its claims hold nobody up.
   kill_hard w
   rm -r state-w/votes
@@ -419,6 +500,8 @@ stranger() {
   local holds=$!
   eventually 20 test -e held
   put 4
+  eventually 20 grep -F "mirror disk0: $(server_of w) is lost" "$client.log"
+  put 5
   eventually 40 is_whole
   rm held
   wait "$holds" || fail "the stranger has failed"
@@ -443,14 +526,23 @@ two_clients() {
   users+=($!)
   nbdsh <<<'h.pread(512, 0)' >two.out 2>&1 &
   users+=($!)
-  within 10 eventually 30 one_is_attached
+  within 10 eventually 30 is_attached one two
+  local name=one other=two attempt
+  is_attached one || name=two other=one
+  for attempt in {1..10}; do
+    is_attached "$name" || fail "$name is not attached any more"
+    ! is_attached "$other" || fail "both are attached"
+    sleep 0.3
+  done
   stop one 20 && stop two 20
   wait "${users[@]}" || true
 }
-one_is_attached() {
+# is_attached NAME...: one of them is.
+is_attached() {
   local name
-  for name in one two; do
-    ! "${ctl_command[@]}" --json "$PWD/control-$name" mirror status | jq -e .attached >/dev/null || return 0
+  for name; do
+    "${ctl_command[@]}" --json "$PWD/control-$name" mirror status >status.json || fail "$name has no status"
+    ! jq -e .attached status.json >/dev/null || return 0
   done
   return 1
 }
