@@ -86,7 +86,7 @@ enum class Degraded : std::uint8_t {
   quorum,  ///< more than half must be there, always
 };
 
-/// How many members of a view must be in the next one, one of which is a disk.
+/// The number of members of a view that must be in the next one, one of which is a disk.
 unsigned threshold(MemberSet set, Degraded degraded);
 /// True if these of its members are enough for the next view.
 bool are_enough(MemberSet members, MemberSet view, unsigned disks, Degraded degraded);

@@ -201,7 +201,7 @@ void Group::begin_resync(unsigned number) {
   work();
 }
 
-/// It lacks nothing, so a view is all that it takes. None comes between the counts of others.
+/// A vote lacks nothing, so a view is all that it takes. None comes between the counts of others.
 void Group::let_vote() {
   const unsigned vote = members_.vote();
   const bool is_due = members_[vote].stage == Stage::claimed && !dissolving_.active();

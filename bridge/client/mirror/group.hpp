@@ -184,7 +184,7 @@ class Group {
   bool live() const { return members_.phase() == Phase::live; }
   bool is_over() const { return members_.phase() == Phase::over; }
   MemberSet in_step() const { return members_.in_step(); }
-  /// Those of them that have copies, and not only a vote.
+  /// The members in step that have copies, and not only a vote.
   MemberSet copies() const { return members_.copies(); }
   std::uint64_t term() const { return members_.term(); }
   /// True if all members are in step, and no operation or copy is left.

@@ -462,8 +462,8 @@ void Membership::begin_view(MemberSet set, const std::vector<RegionMap>& inherit
   send_view();
 }
 
-/// To the vote before the disks. If it is lost together with a disk, no disk waits for it that has
-/// recorded a view with it: the lost disk is enough to go on.
+/// The vote gets the view before the disks. If it is lost together with a disk, no disk waits for
+/// it that has recorded a view with it: the lost disk is enough to go on.
 void Membership::send_view() {
   if (!pending_.active || must_promise() != 0) return;
   const MemberSet set = pending_.view.set;

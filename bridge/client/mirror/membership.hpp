@@ -163,7 +163,7 @@ class Membership {
   const Member& operator[](unsigned member) const { return members_[member]; }
   Phase phase() const { return phase_; }
   MemberSet in_step() const { return in_step_; }
-  /// Those of them that have copies.
+  /// The members in step that have copies.
   MemberSet copies() const { return copies_; }
   unsigned vote() const { return options_.members; }
   std::uint64_t term() const { return term_; }

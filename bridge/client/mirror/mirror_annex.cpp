@@ -39,7 +39,7 @@ constexpr OptionWord<Degraded> kDegraded[] = {{"allow", Degraded::allow},
                                               {"quorum", Degraded::quorum}};
 constexpr OptionWord<bool> kCreations[] = {{"empty", false}, {"copy", true}};
 
-/// It needs no port, as a server of a disk.
+/// The server of a vote needs no port, as that of a disk.
 std::string set_vote(ClientDraft& draft, Value value) {
   const auto path = parse_path(value, draft.config.servers.front().front().transport);
   if (!path) return path.error();

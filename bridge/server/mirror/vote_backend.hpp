@@ -9,7 +9,7 @@
 
 namespace rnbd::mirror {
 
-/// It has no bytes, and at every server the same identity.
+/// The disk `.vote` has no bytes, and at every server the same identity.
 tl::expected<std::unique_ptr<Backend>, Failure> open_votes();
 
 }  // namespace rnbd::mirror

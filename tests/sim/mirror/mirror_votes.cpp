@@ -137,7 +137,7 @@ void MirrorWorld::leave_only_vote() {
   go_on(kSceneSteps / 10);
 }
 
-/// Both live, and each lacks the disk with which the other one would go on.
+/// Two clients live, and each lacks the disk with which the other one would go on.
 void MirrorWorld::race_for_vote() {
   if (!make_whole()) return;
   go_on(kSceneSteps / 10);
@@ -165,7 +165,7 @@ bool MirrorWorld::is_whole_after_use() {
   return !clients_.back()->dead && clients_.back()->group.whole();
 }
 
-/// None lives before, and each lacks a disk that the other one has.
+/// No client lives before, and each of two lacks a disk that the other one has.
 void MirrorWorld::race_to_attach() {
   if (!is_whole_after_use()) return;
   replace_clients();

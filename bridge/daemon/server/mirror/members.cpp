@@ -129,7 +129,7 @@ Json describe(const std::string& name, const std::string& used_by, const SeatSta
   return entry;
 }
 
-/// By the names that `member list` has.
+/// The name is one that `member list` has.
 std::string name_of_vote(const wire::Uuid& group) {
   return std::string{wire::kVotesName} + "/" + uuid_text(group);
 }
