@@ -215,7 +215,7 @@ grows() {
   kill_at_once b "$client"
   start_client
   within 30 got 1
-  limited nbdsh -u "$uri" -c 'assert h.get_size() == 32 << 20; h.pwrite(b"x" * 65536, 31 << 20, nbd.CMD_FLAG_FUA)'
+  nbdsh <<<'assert h.get_size() == 32 << 20; h.pwrite(b"x" * 65536, 31 << 20, nbd.CMD_FLAG_FUA)'
   start b
   eventually 60 is_whole
   end_client

@@ -39,6 +39,7 @@ class Member:
         message = struct.pack("<HHI16s16sQBBBB4xQ", 0x8021, 0, self.device, group, self.claimant,
                               term, member, members, 20, kind, size)
         if kind == 1:
+            message += struct.pack("<Q", 0)  # base
             message += b"".join(struct.pack("<Q", disk) for disk in named).ljust(15 * 8, b"\0")
         error, answer = self.session.call(message, room)
         if error:
