@@ -57,6 +57,11 @@ GroupDriver::Done GroupDriver::discard(const std::string& server) {
                   "it has the only good copy of the disk, or the others are about to record that "
                   "they go on without another server, for which they need it; then repeat it");
   }
+  if (group_->is_over()) {  // a view that was being recorded needed it
+    member.discarded = false;
+    member.link->renew(nullptr);
+    return refuse(EBUSY, "the others cannot go on without it now, and attach anew; then repeat it");
+  }
   if (member.session.is_open()) drop(*number);
   member.link->let_go(nullptr);
   member.link->set_trouble("discarded by an operator; mirror add puts another server in its place");
@@ -72,6 +77,7 @@ GroupDriver::Done GroupDriver::add(const rtrs::PathAddress& path, bool overwrite
     return refuse(ENOSPC, "the mirror has no free place; mirror discard SERVER makes one");
   place->discarded = false;
   place->overwrite = overwrite;
+  place->vote_pause = {};
   place->link->go_to(path);
   return {};
 }

@@ -201,7 +201,10 @@ void Seat::grant(const wire::MirrorClaim& claim, std::uint64_t session) {
   if (!member_) adopt(new_member(claim.group, wire::shape_of(claim)), 0);
   if (member_->claim(claim.term, session) != 0) return;
   about_.claimant = claim.claimant;
-  if (claim.members != about_.shape.members) set_members(claim.members);
+  // A view of the session before may have come since the claim was found to fit. Then the answer
+  // tells the number that the record has.
+  if (claim.members != about_.shape.members && member_->may_have(claim.members))
+    set_members(claim.members);
   if (claim.base != 0) grow(claim);
   if (member_->is_kept() || file_ != nullptr) changes_.head = true;
 }
