@@ -269,6 +269,7 @@ void Queue::call(Request& request) {
   request.state = Request::State::calling;
   host_.call(
       [this, &request] {
+        if (given_up_) return EINTR;  // so that many calls end at once
         const rtrs::Interrupt interrupt{
             [](void* context) { return static_cast<Queue*>(context)->given_up_.load(); }, this};
         Disk& disk = host_.disk();
