@@ -226,7 +226,6 @@ namespace plants {
   X(tail_not_active, "the new room of a disk is not in the activity logs")                        \
   X(disk_left_out, "a client leaves a disk of a group out that had a place in it")                \
   X(tail_not_unequal, "the new room of a disk is read before it is made equal")                   \
-  X(vote_ends_growth, "a vote that is lost beside a growth leaves that in the records")           \
   X(size_of_any, "a member that was away when the disk grew makes it smaller")                    \
   X(refused_growth_counts, "a member that cannot record a larger disk counts as one that has")    \
   X(asked_is_put_off, "a growth is put off, and left in records, when members were asked already")

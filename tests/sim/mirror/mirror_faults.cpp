@@ -269,15 +269,16 @@ void MirrorWorld::rot() {
     const unsigned member = any_disk();
     const unsigned good = (member + 1) % options.members;
     MirrorNode& node = held(member);
-    std::fill(held(good).unreadable.begin(), held(good).unreadable.end(), 0);
+    // A region of which a member cannot read something is repaired, and not compared.
+    for (MirrorNode& each : nodes_) std::fill(each.unreadable.begin(), each.unreadable.end(), 0);
     rotten_ = rng.below(kSectors);
     found_ = false;
     const std::uint64_t before = std::exchange(node.cached[*rotten_], kRotten);
     node.durable[*rotten_] = kRotten;
     const unsigned verify = std::exchange(mood_.verify, 0);
-    group.verify(good);
+    const bool begins = group.verify(good);  // one before may be about to end
     const auto ended = [&] { return !group.verification().is_running() && group.whole(); };
-    const bool ends = until(ended);
+    const bool ends = until(ended) && begins;
     const mirror::Verification& pass = group.verification();
     if (ends && pass.state == State::done && !found_)
       throw MirrorViolation("a difference is not found");
