@@ -535,7 +535,7 @@ TEST_CASE("mirror status: a disk waits for a vote that the URI leaves out") {
   a.record.set = 0b111;
   CHECK(why_not_used(a, status).find("waits for b:1 and the vote") != std::string::npos);
   status.members.push_back({.server = "w:1", .votes = true});
-  CHECK(why_not_used(a, status) ==
+  CHECK(why_not_used(status.members[0], status) ==
         "is there, and waits for b:1 and w:1: its record has in step a:1 and b:1 and w:1");
 }
 
