@@ -20,6 +20,7 @@ std::set<std::uint64_t> seen_as(std::uint64_t seen, const std::set<std::uint64_t
 void MirrorChecker::begin(unsigned client, std::uint64_t operation, mirror::Range range,
                           std::uint64_t value) {
   under_way_[{client, operation}] = {range, value};
+  change_beside_reads(client, range);
   for (auto sector = range.begin; sector < range.end; ++sector) {
     lasting_[sector].insert(value);
     for (auto& [id, flush] : flushes_) flush[sector].insert(value);
@@ -45,6 +46,15 @@ void MirrorChecker::supersede_reads(unsigned client) {
       read.served = true;
     else if (read.served && read.before.empty())
       read.before = possible_;
+  }
+  for (const auto& [id, write] : under_way_)
+    if (id.first == client) change_beside_reads(client, write.range);
+}
+
+void MirrorChecker::change_beside_reads(unsigned client, mirror::Range range) {
+  for (auto& [id, read] : reads_) {
+    if (id.first == client || read.before.empty()) continue;
+    for (auto sector = range.begin; sector < range.end; ++sector) read.changed.insert(sector);
   }
 }
 
@@ -141,7 +151,7 @@ void MirrorChecker::read(unsigned client, std::uint64_t operation, mirror::Range
     possible_[sector] = std::move(left);
     // A read that is older does not show another one of those that were possible.
     for (auto& [id, older] : reads_) {
-      if (older.before.empty()) continue;
+      if (older.before.empty() || older.changed.contains(sector)) continue;
       auto before = seen_as(value, older.before[sector]);
       if (!before.empty()) older.before[sector] = std::move(before);
     }

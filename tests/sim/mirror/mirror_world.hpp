@@ -81,9 +81,12 @@ class MirrorChecker {
   struct Read {
     bool served = false;  ///< its client was the newest one since it was submitted
     Possible before;      ///< the values when the next client came; none: no other one has come
+    /// Sectors that a later client changes. Its zeroes look like those of a change of before.
+    std::set<std::uint64_t> changed;
   };
   void not_superseded(unsigned client) const;
   void supersede_reads(unsigned client);
+  void change_beside_reads(unsigned client, mirror::Range range);
   bool read_before(unsigned client, std::uint64_t operation, mirror::Range range,
                    const Values& seen);
 
