@@ -606,6 +606,32 @@ forced_unrecorded() {
 forced_at_last() { attached || "${ctl_command[@]}" "$PWD/control" mirror force "$1" --force; }
 it_plugin "an operator's decision that no server has recorded is not taken for one" forced_unrecorded
 
+# b has writes that a lacks, and stands still while the client comes.
+forced_before_an_answer() {
+  local a b
+  start_members a b
+  a=127.0.0.1:${member_port[a]} b=127.0.0.1:${member_port[b]}
+  face_of_mirror "control=$PWD/control"
+  nbdsh <<<'h.pwrite(b"o" * 65536, 0, nbd.CMD_FLAG_FUA)'
+  eventually 20 all_in_step
+  kill_hard a
+  nbdsh <<<'h.pwrite(b"N" * 65536, 0, nbd.CMD_FLAG_FUA)'
+  stop nbdkit 10
+  start_member a
+  freeze b
+  face_of_mirror "control=$PWD/control" connect-timeout=120s
+  spawn user nbdsh <<<'assert h.pread(65536, 0) == b"N" * 65536'
+  eventually 20 waits 0
+  status_of 1 "${ctl_command[@]}" "$PWD/control" mirror force "$a" --force
+  says said "nothing is known yet of $b, which may have newer data"
+  thaw b
+  wait_end user 30 || fail "the user still waits"
+  ((status == 0)) || fail "the user: $(cat user.log)"
+  eventually 30 all_in_step
+  copies_are_same a b
+}
+it "no disk is forced while another server has yet to answer" forced_before_an_answer
+
 # The URI of before `mirror add` is used once more, while the server that it names still runs.
 earlier_uri() {
   local old

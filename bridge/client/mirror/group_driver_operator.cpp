@@ -34,8 +34,16 @@ GroupDriver::Done GroupDriver::force(const std::string& server, bool sure, bool 
                       " has said that one writes to it, or has not answered yet. Stop that client, "
                       "and this one can go on with the same servers. With --force --split the disk "
                       "goes on here regardless, and all that the other client writes is lost");
-  if (group_ == nullptr || !group_->force(*member))
+  const auto refuse_now = [&] {
     return refuse(ENXIO, "that server cannot be used now: " + why_not_attached(known));
+  };
+  if (group_ == nullptr || !group_->record(*member).told) return refuse_now();
+  if (const std::string asked = asked_beside(*member, known); !asked.empty() && !split)
+    return refuse(EBUSY,
+                  "nothing is known yet of " + asked +
+                      ", which may have newer data: repeat it when `mirror status` says what is "
+                      "there. With --force --split the disk goes on regardless");
+  if (!group_->force(*member)) return refuse_now();
   forced_ = true;
   report_.say(rtrs::LogLevel::warning,
               "an operator has it go on with the disk of " + links_.server(*member) + " only");

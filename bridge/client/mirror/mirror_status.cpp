@@ -23,6 +23,24 @@ bool is_there(const MemberStatus& member) {
   return member.trouble.empty() && member.progress.standing != Group::Standing::away;
 }
 
+/// The reason why its newest attempt to reach the server failed, if no path has come; "" = it has,
+/// or none has failed yet.
+std::string why_no_path(const SessionStatus& session) {
+  std::string why;
+  for (const rtrs::PathStatus& path : session.paths) {
+    if (path.state == rtrs::PathState::connected || path.trouble.empty()) return "";
+    why = path.trouble;
+  }
+  return why;
+}
+
+/// True if its server may be about to say that it has newer data than others.
+bool is_being_asked(const MemberStatus& member) {
+  const bool is_asked = !member.votes && !member.discarded && !member.hangs;
+  return is_asked && member.trouble.empty() && !member.record.told &&
+         why_no_path(member.session).empty();
+}
+
 /// True if the record has a vote in step, and the mirror's URI names none.
 bool lacks_vote(const Membership::Record& record, const MirrorStatus& status) {
   const auto is_vote = [](const MemberStatus& member) { return member.votes; };
@@ -152,7 +170,10 @@ std::string why_not_used(const MemberStatus& member, const MirrorStatus& status)
   if (!member.trouble.empty()) return member.trouble;
   if (member.hangs) return words_of_hanging(member.server);
   if (member.progress.standing >= Standing::resync) return "";
-  if (member.progress.standing == Standing::away) return "has not answered yet";
+  if (member.progress.standing == Standing::away) {
+    const std::string why = why_no_path(member.session);
+    return "has not answered yet" + (why.empty() ? why : ": " + why);
+  }
   if (member.record.promised > status.term)
     return "is there, and has promised term " + std::to_string(member.record.promised) +
            " to another client; this one has term " + std::to_string(status.term) +
@@ -201,6 +222,13 @@ std::string why_not_attached(const MirrorStatus& status) {
         "has "
         "recorded that: start it, or, if it is lost, force another one";
   return text + way_out(status);
+}
+
+std::string asked_beside(unsigned member, const MirrorStatus& status) {
+  MemberSet asked = 0;
+  for (unsigned i = 0; i < status.members.size(); ++i)
+    if (i != member && is_being_asked(status.members[i])) asked = with(asked, i);
+  return names_of(asked, status);
 }
 
 std::string dangers_of_forcing(unsigned member, const MirrorStatus& status) {

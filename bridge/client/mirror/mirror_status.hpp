@@ -86,6 +86,9 @@ std::string why_not_grown(const MirrorStatus& status);
 /// the way out where only a person can decide.
 std::string why_not_attached(const MirrorStatus& status);
 
+/// The other disks whose servers have said nothing yet, and have not failed to; "" = there is none.
+std::string asked_beside(unsigned member, const MirrorStatus& status);
+
 /// A warning for an operator who makes the mirror go on with this member alone: what its record
 /// says, and what is lost.
 std::string dangers_of_forcing(unsigned member, const MirrorStatus& status);
