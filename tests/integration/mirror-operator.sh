@@ -91,6 +91,27 @@ verified() {
 }
 it "copies that differ are found while they are used, and repaired from the server that is named" verified
 
+# spoil NAME PLACE: a byte of a copy.
+spoil() { printf '\377' | dd of="$1.img" bs=1 seek="$2" conv=notrunc,fsync status=none; }
+# One of three is wrong at a place, and two of them at another one.
+verified_three() {
+  local a b c
+  start_members a b c
+  a=127.0.0.1:${member_port[a]} b=127.0.0.1:${member_port[b]} c=127.0.0.1:${member_port[c]}
+  face_of_mirror "control=$PWD/control"
+  nbdsh <<<'h.pwrite(b"x" * (1 << 20), 0, nbd.CMD_FLAG_FUA)'
+  eventually 120 all_in_step
+  spoil a 5000
+  spoil a 300000
+  spoil b 300001
+  verify_copies 1
+  wait_for_line nbdkit.log "512 bytes from byte 4608 on differ between $a and $b and $c; the same data have $b and $c"
+  wait_for_line nbdkit.log "512 bytes from byte 299520 on differ between $a and $b and $c"'$'
+  verify_copies 0 --from "$c"
+  copies_are_same a b c
+}
+it_plugin "where three copies differ, the log says which of them are the same" verified_three
+
 # A host that stands by takes the mirror from nobody by that.
 idle_asked() {
   local word first

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // An operator's orders to a mirror.
 #include <algorithm>
+#include <bit>
 #include <cerrno>
 #include <utility>
 
@@ -133,7 +134,14 @@ void GroupDriver::differs(const Difference& found) {
   const Range range = found.different != 0
                           ? copies_.differing(found.operation, found.different, found.reference)
                           : found.range;
-  report_.differs(range, links_.server(found.reference), names(found.different),
+  std::string alike;
+  for (MemberSet rest = found.different; size(rest) > 1;) {
+    const MemberSet same =
+        copies_.same(found.operation, rest, static_cast<unsigned>(std::countr_zero(rest)));
+    if (size(same) > 1) alike += (alike.empty() ? "" : ", ") + names(same);
+    rest = static_cast<MemberSet>(rest & ~same);
+  }
+  report_.differs(range, links_.server(found.reference), names(found.different), alike,
                   names(found.unreadable));
 }
 

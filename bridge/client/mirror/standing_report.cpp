@@ -84,7 +84,8 @@ void StandingReport::begin_verify(const std::string& from) {
 
 /// A disk of which nothing is right would fill the log.
 void StandingReport::differs(const Range& range, const std::string& reference,
-                             const std::string& different, const std::string& unreadable) {
+                             const std::string& different, const std::string& alike,
+                             const std::string& unreadable) {
   constexpr unsigned kMostLines = 100;
   ++differences_;
   if (++told_differences_ > kMostLines + 1) return;
@@ -93,6 +94,7 @@ void StandingReport::differs(const Range& range, const std::string& reference,
   std::string text = std::to_string((range.end - range.begin) * wire::kSectorSize) +
                      " bytes from byte " + std::to_string(range.begin * wire::kSectorSize) + " on";
   if (!different.empty()) text += " differ between " + reference + " and " + different;
+  if (!alike.empty()) text += "; the same data have " + alike;
   if (!unreadable.empty())
     text +=
         (different.empty() ? " cannot be read from " : "; they cannot be read from ") + unreadable;

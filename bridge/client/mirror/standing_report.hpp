@@ -41,10 +41,10 @@ class StandingReport {
   // A comparison of the copies.
   /// `from`: the server whose data the others get; "": they stay as they are.
   void begin_verify(const std::string& from);
-  /// The servers `different` have other data than `reference`. None of them: it cannot be read from
-  /// the servers `unreadable`.
+  /// The servers `different` have other data than `reference`, and those in `alike` the same as
+  /// each other. None of them: it cannot be read from the servers `unreadable`.
   void differs(const Range& range, const std::string& reference, const std::string& different,
-               const std::string& unreadable);
+               const std::string& alike, const std::string& unreadable);
   void end_verify(const Verification& pass);
   std::uint64_t differences() const { return differences_; }
 
