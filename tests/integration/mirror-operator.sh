@@ -604,6 +604,32 @@ one_of_quorum_dead() {
 it_plugin "of two that must both be there, one dies, and an operator has the other go on" \
   one_of_quorum_dead
 
+# An operator looks first, and then lets a copy replace the content.
+added_with_data() {
+  local c
+  start_members a b
+  face_of_mirror "control=$PWD/control"
+  nbdsh <<<'h.pwrite(b"x" * 65536, 0, nbd.CMD_FLAG_FUA)'
+  eventually 20 all_in_step
+  mirror_order discard "127.0.0.1:${member_port[b]}"
+  printf data >c.img
+  truncate -s "$disk_size" c.img
+  start_member c
+  c=127.0.0.1:${member_port[c]}
+  mirror_order add "$c"
+  eventually 20 holds_data 1
+  status_of 1 "${ctl_command[@]}" "$PWD/control" mirror add "$c"
+  says said "a member already"
+  cmp -n 4 c.img <(printf data) || fail "c was overwritten"
+  mirror_order add "$c" --force
+  eventually 60 all_in_step
+  status_of 1 "${ctl_command[@]}" "$PWD/control" mirror add "$c" --force
+  says said "a member already"
+  copies_are_same a c
+}
+holds_data() { [[ $(mirror_says ".members[$1] | .state + .trouble") == "waitingits disk is new"*"--force"* ]]; }
+it_plugin "a disk with data that was added gets a copy once an operator says so" added_with_data
+
 # A server that stands still records nothing.
 forced_unrecorded() {
   local b

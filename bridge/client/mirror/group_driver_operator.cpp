@@ -78,9 +78,16 @@ GroupDriver::Done GroupDriver::discard(const std::string& server) {
 }
 
 GroupDriver::Done GroupDriver::add(const rtrs::PathAddress& path, bool overwrite) {
-  for (unsigned i = 0; i < members_.size(); ++i)
-    if (!members_[i].discarded && links_.server(i) == host_and_port(path))
+  for (unsigned i = 0; i < members_.size(); ++i) {
+    if (members_[i].discarded || links_.server(i) != host_and_port(path)) continue;
+    const bool waits =
+        live_group() != nullptr && group_->progress(i).standing == Membership::Standing::waiting;
+    if (!waits || !overwrite || members_[i].overwrite || members_[i].is_vote)
       return refuse(EEXIST, "that server is a member already");
+    members_[i].overwrite = true;
+    lost(i);
+    return {};
+  }
   const auto place = std::ranges::find_if(members_, &Member::discarded);
   if (place == members_.end())
     return refuse(ENOSPC, "the mirror has no free place; mirror discard SERVER makes one");

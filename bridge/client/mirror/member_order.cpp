@@ -434,7 +434,8 @@ void MemberOrder::told_room() {
 void MemberOrder::found_data() {
   complaint_ =
       "its disk is new in this mirror, and is not known to be empty: a copy of another server's "
-      "disk would replace its content; if that is right, add create=copy to the URI";
+      "disk would replace its content; if that is right, add create=copy to the URI of a new "
+      "mirror, or --force to `mirror add`; to begin a mirror with its data, name it first";
   finish(ENOTEMPTY);
 }
 
