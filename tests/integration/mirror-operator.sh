@@ -846,6 +846,7 @@ while True:
   kill_hard b
   kill_hard a
   start_member a
+  eventually 30 detached
   eventually 30 waits 0
   mirror_order force "$a" --force
   attached || fail "it is not attached"
