@@ -223,7 +223,8 @@ void GroupDriver::tell_of_disk(unsigned number) {
   if (group_->displaced(number))
     link.set_trouble(
         "another disk has its place in the mirror, so nothing is copied to it: name the server of "
-        "that one, as `mirror add` has printed it; to use this disk anew, remove its record "
+        "that one, as `mirror add` has printed it; to use this disk anew, `mirror discard` it "
+        "here, and remove its record "
         "(docs/mirror.md, \"A server was replaced, or set back\")");
 }
 

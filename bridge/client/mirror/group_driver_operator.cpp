@@ -89,8 +89,7 @@ GroupDriver::Done GroupDriver::add(const rtrs::PathAddress& path, bool overwrite
     return {};
   }
   const auto place = std::ranges::find_if(members_, &Member::discarded);
-  if (place == members_.end())
-    return refuse(ENOSPC, "the mirror has no free place; mirror discard SERVER makes one");
+  if (place == members_.end()) return refuse(ENOSPC, "all places of the mirror are taken");
   place->discarded = false;
   place->overwrite = overwrite;
   place->vote_pause = {};

@@ -200,8 +200,10 @@ Reply add_member(const ClientConfig& config, Mirror& mirror, const std::string& 
   if (auto added = mirror.add(*path, overwrite); !added) {
     Failure failure = added.error();
     if (failure.error == ENOSPC)
-      failure.text += "; for one more copy, start this client anew with " +
-                      with_server(mirror.status().uri, text);
+      failure.text +=
+          "; `mirror discard SERVER` is for replacing one; for one more copy, start this client "
+          "anew with " +
+          with_server(mirror.status().uri, text);
     return tl::unexpected(std::move(failure));
   }
   return Json{{"uri", mirror.status().uri}};

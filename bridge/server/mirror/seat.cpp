@@ -277,7 +277,8 @@ tl::expected<void, rtrs::Failure> Seat::free(bool sure) {
     if (former && former_ == wire::Uuid{})
       return refuse(ENOENT, "it has no record as a member of a mirror");
     if (is_saving_ || served_ != 0 || !claims_.empty())
-      return refuse(EBUSY, "a client of the mirror has it; end that first");
+      return refuse(
+          EBUSY, "a client of the mirror has it: have it `mirror discard` this server, or end it");
     if (!sure && !former && !member_ && !damaged_)
       return refuse(EPERM, "its record could not be read (" + trouble_ +
                                "), and may be a good one: restart the server when that has "
