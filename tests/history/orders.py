@@ -101,6 +101,11 @@ def possible(history, unit=0):
             then = frozenset([value]) if durable else since | {value}
             if step(done | {(request.number, era)}, era, value, then):
                 return True
+            # Durable before the cut, though its answer came later, so that it is not repeated.
+            if request.answer == "ok" and request.fua and request.end > limit:
+                whole = {(request.number, when) for when in range(era, len(cuts) + 1)}
+                if step(done | whole, era, value, frozenset([value])):
+                    return True
         dead.add(state)
         return False
 

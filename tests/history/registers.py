@@ -8,9 +8,12 @@ before each change that began behind its end, because "no acknowledged write is 
 retry". An order of all groups exists if and only if these rules make no circle.
 
 A power cut ends an epoch. The unit then has a value that it had at some time since its last durable
-change; it is the first value of the next epoch.
+change; it is the first value of the next epoch. A durable write that was under way at the cut, and was
+answered later, may have been complete before it, with others behind it.
 """
 import bisect
+import dataclasses
+import itertools
 import math
 
 import contents
@@ -19,6 +22,7 @@ import epochs
 UNDONE = "No acknowledged write is lost or undone by a retry."
 DURABLE = ("A flush that succeeds means that everything answered before it is on the storage. Where "
            "the server's machine restarted and unflushed writes may be gone, the next flush fails once.")
+MOST_CHOICES = 4096  # a dozen durable writes of one unit, all under way at a cut
 DAMAGE = "Damage on the way is found, and nothing wrong is carried out."
 
 
@@ -56,6 +60,30 @@ class Unit:
     def check(self, all_epochs):
         self.writes = {c.number: c for c in self.changes if c.kind == "write"}
         self.reads = [read for read in self.reads if self._known(*read)]
+        unknown, found = self.wrong, None
+        for ends in self._possible_ends(all_epochs):
+            self.wrong = []
+            self._check_orders(ends, all_epochs)
+            if not self.wrong:
+                return unknown
+            found = found or self.wrong
+        return unknown + found
+
+    def _possible_ends(self, all_epochs):
+        """When changes were complete, where that is not when they were answered. None: all were."""
+        choices = []
+        for change in self.changes:
+            cuts = [epoch.stop for epoch in all_epochs
+                    if change.ok and change.fua and change.begin < epoch.stop and change.end > epoch.over]
+            if cuts:
+                choices.append([(change.number, end) for end in (change.end, *cuts)])
+        return map(dict, itertools.islice(itertools.product(*choices), MOST_CHOICES))
+
+    def _check_orders(self, ends, all_epochs):
+        answered, overs = self.changes, self.over
+        self.changes = [dataclasses.replace(c, end=ends[c.number]) if c.number in ends else c
+                        for c in answered]
+        self.over = {**overs, **ends} if ends else overs
         self._find_trimmed(all_epochs)
         survivor = None  # (value, read): with which the next epoch began
         for epoch in reversed(all_epochs):
@@ -63,7 +91,7 @@ class Unit:
         if survivor and survivor[0] != contents.FIRST:
             self.say(f"{survivor[1].told()} shows data of request {survivor[0]}, which could not be there "
                      "any more", UNDONE)
-        return self.wrong
+        self.changes, self.over = answered, overs
 
     # ---- Values that no order explains
 
