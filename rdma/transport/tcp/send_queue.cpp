@@ -52,17 +52,6 @@ class Gather {
 
 // ---- A line of frames ---------------------------------------------------------------------------
 
-SendQueue::Frame& SendQueue::Line::append() {
-  if (count_ == ring_.size()) grow();
-  return at(count_++);
-}
-
-void SendQueue::Line::pop() {
-  at(0).owned.reset();
-  head_ = (head_ + 1) & (ring_.size() - 1);
-  --count_;
-}
-
 /// Tickets grow along a line.
 bool SendQueue::Line::has(Ticket ticket) const {
   std::size_t first = 0;
@@ -79,6 +68,7 @@ bool SendQueue::Line::has(Ticket ticket) const {
 void SendQueue::Line::clear() {
   count_ = 0;
   ring_.clear();
+  mask_ = 0;
   head_ = 0;
 }
 
@@ -86,6 +76,7 @@ void SendQueue::Line::grow() {
   std::vector<Frame> bigger(std::max(kFirstRing, ring_.size() * 2));
   for (std::size_t i = 0; i < count_; ++i) bigger[i] = std::move(at(i));
   ring_ = std::move(bigger);
+  mask_ = ring_.size() - 1;
   head_ = 0;
 }
 
@@ -140,25 +131,35 @@ SendQueue::Frame& SendQueue::take(Turn& turn, bool small) {
   return frame;
 }
 
+/// The line of all frames; null: there are frames in both.
+SendQueue::Line* SendQueue::only_line() {
+  if (small_.empty()) return &main_;
+  return main_.empty() ? &small_ : nullptr;
+}
+
 int SendQueue::send(Stream& stream) {
   if (stream.has_unsent()) {
     if (const int error = stream.flush(); error != 0 || stream.has_unsent()) return error;
   }
   while (!empty()) {
     Gather gather{offset_};
-    Turn turn{.overtaken = overtaken_};
-    if (offset_ == 0) begun_is_small_ = is_small_next(turn);
-    bool small = begun_is_small_;
-    for (std::size_t left = main_.count() + small_.count(); left > 0 && !gather.full(); --left) {
-      const Frame& frame = take(turn, small);
-      small = is_small_next(turn);
-      if (frame.data.empty()) {
-        gather.add(frame.bytes.data(), sizeof(FrameHeader) + frame.inlined);
-        continue;
-      }
+    const auto add = [&gather](const Frame& frame) {
+      if (frame.data.empty())
+        return gather.add(frame.bytes.data(), sizeof(FrameHeader) + frame.inlined);
       gather.add(frame.bytes.data(), sizeof(FrameHeader));
       gather.add(frame.data.data(), frame.data.size());
       if (frame.inlined > 0) gather.add(frame.bytes.data() + sizeof(FrameHeader), frame.inlined);
+    };
+    Turn turn{.overtaken = overtaken_};
+    if (offset_ == 0) begun_is_small_ = is_small_next(turn);
+    if (Line* const line = only_line()) {
+      for (std::size_t i = 0; i < line->count() && !gather.full(); ++i) add(line->at(i));
+    } else {
+      bool small = begun_is_small_;
+      for (std::size_t left = main_.count() + small_.count(); left > 0 && !gather.full(); --left) {
+        add(take(turn, small));
+        small = is_small_next(turn);
+      }
     }
     const ssize_t n = gather.send(stream);
     if (n < 0) {
@@ -215,6 +216,11 @@ void SendQueue::advance(std::size_t bytes) {
     const std::size_t size = line.at(0).size();
     if (offset_ < size) break;
     offset_ -= size;
+    if (only_line() != nullptr) {  // nothing is overtaken
+      if (!begun_is_small_) overtaken_ = 0;
+      line.pop();
+      continue;
+    }
     Turn turn{.overtaken = overtaken_};
     take(turn, begun_is_small_);
     overtaken_ = turn.overtaken;

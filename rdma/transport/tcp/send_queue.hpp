@@ -54,7 +54,7 @@ class SendQueue {
   Ticket sent() const { return sent_; }
   /// This one does not.
   bool is_sent(Ticket ticket) const {
-    return ticket <= disowned_ || !(main_.has(ticket) || small_.has(ticket));
+    return empty() || ticket <= disowned_ || !(main_.has(ticket) || small_.has(ticket));
   }
   /// Copies all data that is still referred to.
   void disown();
@@ -77,10 +77,17 @@ class SendQueue {
    public:
     bool empty() const { return count_ == 0; }
     std::size_t count() const { return count_; }
-    Frame& at(std::size_t index) { return ring_[(head_ + index) & (ring_.size() - 1)]; }
-    const Frame& at(std::size_t index) const { return ring_[(head_ + index) & (ring_.size() - 1)]; }
-    Frame& append();
-    void pop();
+    Frame& at(std::size_t index) { return ring_[(head_ + index) & mask_]; }
+    const Frame& at(std::size_t index) const { return ring_[(head_ + index) & mask_]; }
+    Frame& append() {
+      if (count_ == ring_.size()) grow();
+      return at(count_++);
+    }
+    void pop() {
+      at(0).owned.reset();
+      head_ = (head_ + 1) & mask_;
+      --count_;
+    }
     bool has(Ticket ticket) const;
     void clear();
 
@@ -88,6 +95,7 @@ class SendQueue {
     void grow();
 
     std::vector<Frame> ring_;
+    std::size_t mask_ = 0;  ///< for indexes into the ring
     std::size_t head_ = 0;
     std::size_t count_ = 0;
   };
@@ -101,6 +109,7 @@ class SendQueue {
   Frame& append(Line& line, const FrameHeader& header);
   bool is_small_next(const Turn& turn) const;
   Frame& take(Turn& turn, bool small);
+  Line* only_line();
   static void disown(Frame& frame);
   void disown(Line& line, ConstBytes memory);
 
