@@ -125,6 +125,7 @@ void ClientLane::refuse_waiting() {
 }
 
 void ClientLane::resume() {
+  if (waiting_.empty()) return;  // as nearly always
   refuse_waiting();
   while (slots_.any_free(ways())) {
     Request* request = next_to_go();
