@@ -93,22 +93,28 @@ class UringCall final : public OneCall {
     }
   }
 
+  /// Only what enter() has brought: the kernel tells nothing between two.
   void reap() {
     io_uring_cqe* completion = nullptr;
-    while (io_uring_peek_cqe(&ring_, &completion) == 0) {
-      const std::uint64_t tag = io_uring_cqe_get_data64(completion);
-      const int result = completion->res;
-      io_uring_cqe_seen(&ring_, completion);
-      if (tag == kTicked) {
-        ticking_ = false;
-        ++ticks_;
-        continue;
-      }
-      --under_way_;
-      if (tag == kSend) result_.sent = result == -EINTR ? -EAGAIN : result;
-      const bool came = result != -ECANCELED && result != -EINTR;
-      if (tag == kReceive && came) result_.received = result;
+    unsigned head = 0;
+    unsigned count = 0;
+    io_uring_for_each_cqe(&ring_, head, completion) {
+      take(io_uring_cqe_get_data64(completion), completion->res);
+      ++count;
     }
+    io_uring_cq_advance(&ring_, count);
+  }
+
+  void take(std::uint64_t tag, int result) {
+    if (tag == kTicked) {
+      ticking_ = false;
+      ++ticks_;
+      return;
+    }
+    --under_way_;
+    if (tag == kSend) result_.sent = result == -EINTR ? -EAGAIN : result;
+    const bool came = result != -ECANCELED && result != -EINTR;
+    if (tag == kReceive && came) result_.received = result;
   }
 
   io_uring ring_;
