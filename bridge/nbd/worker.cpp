@@ -144,6 +144,7 @@ void Worker::run() {
 /// A single client that sends one request at a time is waited for in the receive: for the request,
 /// or for its answer.
 Worker::Alone Worker::alone() const {
+  if (!answered_ && !started_) return Alone::no;
   const bool single = connections_.size() == 1 && resting_.empty() && lanes_.size() == 1;
   if (alone_ >= kMaxAlone || stopping_ || !single || lanes_.front().more) return Alone::no;
   const Connection& client = connections_.front();
@@ -305,7 +306,7 @@ void Worker::claim_again(Request& request) {
 }
 
 void Worker::flush_lanes() {
-  if (call_ && alone() == Alone::answer) return;  // which leaves with that wait
+  if (started_ && call_ && alone() == Alone::answer) return;  // which leaves with that wait
   for (Lane& lane : lanes_) {
     if (std::exchange(lane.started, false)) lane.loop->flush();
   }
@@ -346,7 +347,7 @@ void Worker::run_posted() {
 /// descriptor reports, so it repeats.
 void Worker::send_replies() {
   do {
-    const bool kept = call_ && alone() == Alone::request;
+    const bool kept = answered_ && call_ && alone() == Alone::request;
     for (Connection& connection : connections_) {
       if (!kept) connection.send();
     }
