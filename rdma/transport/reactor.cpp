@@ -2,6 +2,9 @@
 #include "rdma/transport/reactor.hpp"
 
 #include <boost/asio/executor_work_guard.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <chrono>
+#include <memory>
 #include <utility>
 
 #include "rdma/transport/clock.hpp"
@@ -23,6 +26,45 @@ constexpr unsigned kMaxSolo = 32;
 /// Turns between two solos, so that other connections with work come in behind the events still to
 /// be read from the soloist's own descriptor.
 constexpr unsigned kTurnsBetween = 2;
+/// Sleeps of a busy loop before the same alarm.
+constexpr unsigned kManySleeps = 16;
+
+std::chrono::steady_clock::time_point time_point(Instant at) {
+  return std::chrono::steady_clock::time_point{at.time_since_epoch()};
+}
+
+/// The timer that wakes a busy loop for its alarms. A loop that sleeps until an alarm has the
+/// kernel set a timer and take it back, each time. This one takes two system calls of its own, and
+/// is set once for all sleeps before an alarm.
+class Bell {
+ public:
+  explicit Bell(boost::asio::io_context& io) : timer_{io} {}
+  Bell(const Bell&) = delete;
+  Bell& operator=(const Bell&) = delete;
+
+  /// The bell rings by then: the loop need not look at the clock.
+  bool covers(Instant next) const { return *rings_at_ <= next; }
+  /// The loop is about to sleep until `next`. True: it sleeps until the bell rings.
+  bool set_if_busy(Instant next) {
+    if (covers(next)) return true;
+    sleeps_ = next == next_ ? sleeps_ + 1 : 0;
+    next_ = next;
+    if (sleeps_ < kManySleeps) return false;
+    timer_.expires_at(time_point(next));
+    timer_.async_wait([rings_at = rings_at_](boost::system::error_code cancelled) {
+      if (!cancelled) *rings_at = Instant::max();
+    });
+    *rings_at_ = next;
+    return true;
+  }
+
+ private:
+  boost::asio::steady_timer timer_;
+  /// Shared with its handler, which may be queued when the loop has ended.
+  std::shared_ptr<Instant> rings_at_ = std::make_shared<Instant>(Instant::max());
+  Instant next_ = Instant::max();
+  unsigned sleeps_ = 0;  ///< before `next_`
+};
 }  // namespace
 
 void Reactor::forget(Deferred& work) {
@@ -41,13 +83,17 @@ void Reactor::forget(Deferred& work) {
 void Reactor::run() {
   const auto guard = boost::asio::make_work_guard(io_);
   if (make_call_ && !call_) call_ = make_call_();
+  Bell bell{io_};
   while (!io_.stopped()) {
     // Sleeping is right only when nothing is put off.
     unsigned handled = 0;
     heard_ = nullptr;
     playing_ = nullptr;  // behind an exception
-    if (alarms_.next() != Instant::max()) alarms_.ring(now());
-    if (head_ == nullptr) handled = wait();
+    if (!bell.covers(alarms_.next())) alarms_.ring(now());
+    if (head_ == nullptr) {
+      const bool busy = awaited_ == nullptr && bell.set_if_busy(alarms_.next());
+      handled = busy ? static_cast<unsigned>(io_.run_one()) : wait();
+    }
     // A second look at the events costs a system call: only when it makes a larger batch.
     if (head_ == nullptr) {
       let_play();
@@ -67,8 +113,7 @@ unsigned Reactor::wait() {
   if (next == Instant::max()) return io_.run_one() != 0 ? 1 : 0;
   // run_one_until() would run nothing then, and alarms that are due again at once keep events out.
   if (next <= now()) return io_.poll_one() != 0 ? 1 : 0;
-  return io_.run_one_until(std::chrono::steady_clock::time_point{next.time_since_epoch()}) != 0 ? 1
-                                                                                                : 0;
+  return io_.run_one_until(time_point(next)) != 0 ? 1 : 0;
 }
 
 /// False: nothing came. An event may end the object that is awaited.

@@ -3,10 +3,12 @@
 
 #include <doctest/doctest.h>
 
+#include <atomic>
 #include <boost/asio/post.hpp>
 #include <chrono>
 #include <functional>
 #include <optional>
+#include <thread>
 #include <vector>
 
 #include "rdma/transport/reactor.hpp"
@@ -133,6 +135,58 @@ TEST_CASE("a busy loop hears its alarms") {
   again();
   run_for(reactor, 20ms);
   CHECK(turns > 1);
+}
+
+/// Others wake it all the time, and it sleeps in between.
+TEST_CASE(
+    "a loop that sleeps for an alarm again and again hears it, and one that comes before it") {
+  Reactor reactor{0};
+  Alarm far{reactor.alarms()};
+  Alarm near{reactor.alarms()};
+  std::atomic<bool> over{false};
+  int rings = 0;
+  int turns = 0;
+  Instant set_at{};
+  const auto second = [&] {
+    ++rings;
+    CHECK(now() >= set_at + 20ms);
+    reactor.stop();
+  };
+  const auto first = [&] {
+    ++rings;
+    set_at = now();
+    near.set(20ms, second);
+  };
+  far.set(1h, [&] { reactor.stop(); });
+  std::thread other{[&] {
+    while (!over) {
+      boost::asio::post(reactor.io(), [&] {
+        if (++turns == 50) near.set(1ms, first);
+      });
+      std::this_thread::sleep_for(100us);
+    }
+  }};
+  reactor.run();
+  over = true;
+  other.join();
+  CHECK(rings == 2);
+}
+
+TEST_CASE("a loop that ends while it is busy leaves nothing that refers to it") {
+  std::optional<Reactor> reactor{0};
+  Alarm later{reactor->alarms()};
+  later.set(1ms, [] {});
+  for (int round = 0; round < 3; ++round) {
+    int turns = 0;
+    std::function<void()> again = [&] {
+      if (++turns == 100) return reactor->stop();
+      boost::asio::post(reactor->io(), again);
+    };
+    again();
+    reactor->run();
+    reactor->io().restart();
+  }
+  later.cancel();
 }
 
 TEST_CASE("an alarm that is always due keeps no event from the loop") {
