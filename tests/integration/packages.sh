@@ -44,13 +44,13 @@ contents() {
     grep -qE "^\./$file\$" "$package.txt" || fail "$package has no $file"
   done <<'FILES'
 rnbd-server usr/sbin/rnbd-server
-rnbd-server lib/systemd/system/rnbd-server.service
+rnbd-server (usr/)?lib/systemd/system/rnbd-server.service
 rnbd-server usr/lib/sysusers.d/rnbd-server.conf
 rnbd-server usr/share/man/man5/rnbd-server.conf.5.gz
 rnbd-bridge usr/sbin/rnbd-bridge
-rnbd-bridge lib/systemd/system/rnbd-bridge@.service
-rnbd-bridge lib/systemd/system/rnbd-map@.service
-rnbd-bridge lib/systemd/system/rnbd-maps@.service
+rnbd-bridge (usr/)?lib/systemd/system/rnbd-bridge@.service
+rnbd-bridge (usr/)?lib/systemd/system/rnbd-map@.service
+rnbd-bridge (usr/)?lib/systemd/system/rnbd-maps@.service
 rnbd-bridge usr/lib/udev/rules.d/60-rnbd.rules
 rnbd-bridge etc/needrestart/conf.d/rnbd-bridge.conf
 rnbd-ctl usr/sbin/rnbd-ctl
