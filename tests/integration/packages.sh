@@ -53,6 +53,10 @@ rnbd-bridge (usr/)?lib/systemd/system/rnbd-map@.service
 rnbd-bridge (usr/)?lib/systemd/system/rnbd-maps@.service
 rnbd-bridge usr/lib/udev/rules.d/60-rnbd.rules
 rnbd-bridge etc/needrestart/conf.d/rnbd-bridge.conf
+rnbd-initramfs usr/lib/rnbdkit/root-disk/attach
+rnbd-initramfs usr/share/initramfs-tools/hooks/rnbd
+rnbd-initramfs usr/lib/dracut/modules.d/95rnbd/module-setup.sh
+rnbd-initramfs usr/share/man/man7/rnbd-root.7.gz
 rnbd-ctl usr/sbin/rnbd-ctl
 rnbd-ctl usr/share/bash-completion/completions/rnbd-ctl
 nbdkit-plugin-rnbd usr/lib/.*/nbdkit/plugins/nbdkit-rnbd-plugin.so
@@ -193,6 +197,7 @@ works_installed() {
   unshare --mount true 2>/dev/null || skip "this machine allows no mount namespaces"
   # shellcheck disable=SC2016 # the inner shell's
   on_clean_root bash -euc '
+    rm /run/packages/rnbd-initramfs_*.deb # its initramfs-tools may not be here
     dpkg -i /run/packages/*.deb >/tmp/dpkg.log 2>&1 || { cat /tmp/dpkg.log; exit 1; }
     getent passwd rnbd
     AUTOPKGTEST_TMP=$(mktemp -d) exec bash -eu "$0"' "$source_dir/debian/tests/smoke"
