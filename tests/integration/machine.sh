@@ -1,10 +1,10 @@
 # shellcheck shell=bash
 # SPDX-License-Identifier: BSD-3-Clause
 # A machine for tests of units: systemd as process 1 of namespaces of its own, over an overlay of this
-# machine's files with our programs installed in it. What it writes is kept until the case ends, so it
-# can be shut down and started again. Source it behind lib.sh.
+# machine's files with our programs installed in it, or of another root without them. What it writes is
+# kept until the case ends, so it can be shut down and started again. Source it behind lib.sh.
 
-# make_machine: needs root and a kernel that allows all that. Its files are below $machine/files.
+# make_machine [ROOT]: needs root and a kernel that allows all that. Its files are below $machine/files.
 make_machine() {
   requires cmake unshare nsenter findmnt
   ((EUID == 0)) || skip "only root may start a machine in namespaces"
@@ -17,9 +17,10 @@ make_machine() {
   at_end remove_machine_cgroup "$machine_cgroup"
   machine=$PWD/machine
   # An empty /etc/systemd/system: what else this machine starts is none of the test's business.
-  mkdir -p "$machine"/{files/{etc/systemd/system,var/log/journal,srv},units,work,root}
+  mkdir -p "$machine"/{files/{etc/systemd/system,var/log/journal,srv,root},units,work,root}
+  ln -s "${1:-/}" "$machine/lower"
   in_files true 2>refused.txt || skip "namespaces or overlays are not allowed: $(<refused.txt)"
-  DESTDIR=$machine/files cmake --install "$build_dir" --prefix /usr --component server >install.txt
+  (($# > 0)) || DESTDIR=$machine/files cmake --install "$build_dir" --prefix /usr --component server >install.txt
   put /etc/fstab </dev/null
   put /etc/machine-id </dev/null
 }
@@ -41,7 +42,7 @@ put() {
 # Runs in a mount namespace of its own.
 mount_files() {
   mount --make-rprivate /
-  mount -t overlay overlay "$1/root" -o "lowerdir=/,upperdir=$1/files,workdir=$1/work"
+  mount -t overlay overlay "$1/root" -o "lowerdir=$1/lower,upperdir=$1/files,workdir=$1/work"
   mount --bind "$1/units" "$1/root/etc/systemd/system"
 }
 
