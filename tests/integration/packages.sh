@@ -55,6 +55,7 @@ rnbd-bridge usr/lib/udev/rules.d/60-rnbd.rules
 rnbd-bridge etc/needrestart/conf.d/rnbd-bridge.conf
 rnbd-initramfs usr/lib/rnbdkit/root-disk/attach
 rnbd-initramfs usr/share/initramfs-tools/hooks/rnbd
+rnbd-initramfs usr/share/initramfs-tools/conf-hooks.d/rnbd
 rnbd-initramfs usr/lib/dracut/modules.d/95rnbd/module-setup.sh
 rnbd-initramfs usr/share/man/man7/rnbd-root.7.gz
 rnbd-ctl usr/sbin/rnbd-ctl
