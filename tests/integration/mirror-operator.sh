@@ -121,6 +121,7 @@ idle_asked() {
   nbdsh <<<'h.pwrite(b"x" * 512, 0)'
   eventually 120 all_in_step
   nbdkit_name=idle attach_to "$mirror" "control=$PWD/idle"
+  eventually 20 test -S idle # nbdkit's pid file is there before its plugin runs
   for word in verify "verify --from 127.0.0.1:${member_port[a]}" "verify stop" \
     "dissolve 127.0.0.1:${member_port[a]}"; do
     # shellcheck disable=SC2086
