@@ -183,6 +183,9 @@ class LaneLoop {
   struct Job {
     Operation* operation = nullptr;
     void* context = nullptr;  ///< the caller's own
+    /// Called on any thread as soon as the operation has finished, and before collect() gives the
+    /// job back. It must not use the loop. Not after cancel(). null = nothing.
+    void (*on_finish)(Job& job) = nullptr;
 
     // For the loop alone, except `next` of the jobs that collect() returns.
     Job* next = nullptr;

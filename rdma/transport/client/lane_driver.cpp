@@ -23,6 +23,10 @@ using Clock = std::chrono::steady_clock;
 
 /// The time that a waiting thread sleeps before it looks whether it was interrupted.
 constexpr auto kLaneSlice = std::chrono::milliseconds{250};
+/// The same behind an event loop, which may be elsewhere. Then the thread receives for it, at first
+/// after the shorter time, and ever more seldom: a loop that is there has received by then.
+constexpr auto kShortSlice = std::chrono::milliseconds{1};
+constexpr auto kLoopSlice = std::chrono::milliseconds{16};
 
 /// Wakes one thread once. May be destroyed as soon as the waiter returned: the waker uses only the
 /// address from then on, and a wake-up that meets nobody is harmless. Source: futex(2).
@@ -259,8 +263,13 @@ LaneDriver::Lock LaneDriver::take_quiet() {
 void LaneDriver::follow(Lock& lock, Waiter& self, const Interrupt& interrupt) {
   self.call = Waiter::Call::none;
   link(self);
+  auto slice = looping() ? kShortSlice : kLaneSlice;
   lock.unlock();
-  while (!self.wake.wait_for(kLaneSlice)) {
+  auto ask_at = Clock::now() + kLaneSlice;
+  while (!self.wake.wait_for(slice)) {
+    if (receive_for_absent()) slice = std::min(2 * slice, kLoopSlice);
+    if (Clock::now() < ask_at) continue;
+    ask_at = Clock::now() + kLaneSlice;
     if (!interrupt()) continue;
     lock.lock();
     if (self.call == Waiter::Call::none) {

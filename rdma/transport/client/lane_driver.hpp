@@ -62,8 +62,9 @@ class LaneDriver final : public HangUpHandler {
   void with_connections(const std::function<void(Connection&)>& function);
   /// Runs the function on the lane, while it is held.
   void with_lane(const std::function<void(ClientLane&)>& function);
-  /// Receives what comes to a lane that nobody drives. Where nothing is due, nothing comes.
-  void service();
+  /// Receives what comes to a lane that nobody drives, or whose event loop is elsewhere. Where
+  /// nothing is due, nothing comes.
+  void service() { receive_for_absent(); }
   /// The peer has closed a connection of the lane.
   void on_hang_up() override;
   /// True when something arrived on the path since the last call.
@@ -126,6 +127,7 @@ class LaneDriver final : public HangUpHandler {
   bool spin_as_leader();
   std::uint64_t received() const;
   Lock take_quiet();
+  bool receive_for_absent();
   void send();
   void hand_over();
   bool wants_to_write() const;

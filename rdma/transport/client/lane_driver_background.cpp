@@ -55,10 +55,16 @@ void LaneDriver::with_lane(const std::function<void(ClientLane&)>& function) {
   if (led()) kick();
 }
 
-void LaneDriver::service() {
+/// A thread that leads receives by itself. A loop may be busy with other things for minutes: its
+/// paths must not count as dead meanwhile, and its requests end. True: a loop leads.
+bool LaneDriver::receive_for_absent() {
   const Lock lock{mutex_, std::try_to_lock};
-  if (!lock || led() || (!lane_.expects_arrivals() && hang_ups_ == 0)) return;
+  if (!lock || leader_ == Leader::thread) return false;
+  if (awaiting_ || (!lane_.expects_arrivals() && hang_ups_ == 0)) return looping();
+  const std::uint64_t before = received();
   drive();  // once: a server that floods the lane must not keep the thread of the heartbeats
+  if (looping() && (more_ != 0 || received() != before)) kick();
+  return looping();
 }
 
 void LaneDriver::on_hang_up() {

@@ -283,6 +283,64 @@ TEST_CASE("an event loop that receives instead of polling") {
   CHECK(held.error() == 0);
 }
 
+TEST_CASE("an event loop that sleeps for long with a request under way keeps its path") {
+  ServerOptions server_options;
+  server_options.features = wire::kFeatureExactlyOnce;
+  EchoServer server{server_options};
+  ClientOptions options = client_options(server.port);
+  options.lanes = 1;
+  options.heartbeat_interval = std::chrono::milliseconds{50};
+  options.features = wire::kFeatureExactlyOnce;
+  auto client = connect(options);
+  const auto loop = client->take_lane(0);
+  std::vector<std::byte> buffer(4096);
+  EchoOperation read{"abc", buffer, {}};
+  LaneLoop::Job job;
+  job.operation = &read;
+  loop->start(job);
+  loop->flush();
+  std::this_thread::sleep_for(std::chrono::milliseconds{1500});  // misses of 200 ms end a path
+  const PathStatus path = client->paths().at(0);
+  CHECK(path.state == PathState::connected);
+  CHECK(path.connects == 1);
+  // The answer was received for it, and that wakes it up.
+  std::vector<pollfd> polled;
+  CHECK(loop->watch(polled) == 0);
+  CHECK(::poll(polled.data(), polled.size(), 0) == 1);
+  CHECK(loop->collect() == &job);
+  CHECK(read.error() == 0);
+}
+
+TEST_CASE("calls beside an event loop that is elsewhere do not wait for a heartbeat") {
+  EchoServer server;
+  ClientOptions options = client_options(server.port);
+  options.lanes = 1;
+  options.heartbeat_interval = std::chrono::seconds{5};
+  auto client = connect(options);
+  const auto loop = client->take_lane(0);
+  std::vector<std::byte> buffer(4096);
+  EchoOperation read{"abc", buffer, {}};
+  LaneLoop::Job job;
+  job.operation = &read;
+  static std::atomic<int> told{0};
+  told = 0;
+  job.on_finish = [](LaneLoop::Job&) { ++told; };
+  loop->start(job);
+  loop->flush();
+  const auto began = std::chrono::steady_clock::now();
+  for (int i = 0; i < 20; ++i) {
+    std::vector<std::byte> into(4096);
+    EchoOperation call{"abc", into, {}};
+    CHECK(client->run(call, {}) == 0);
+  }
+  CHECK(std::chrono::steady_clock::now() - began < std::chrono::seconds{2});
+  CHECK(told == 1);  // its job has ended, too, and it will hear of that
+  std::vector<pollfd> polled;
+  CHECK(loop->watch(polled) == 0);
+  CHECK(::poll(polled.data(), polled.size(), 0) == 1);
+  CHECK(loop->collect() == &job);
+}
+
 /// Counts what it does.
 class CountingCall final : public OneCall {
  public:
