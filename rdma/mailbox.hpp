@@ -58,8 +58,8 @@ class Mailbox {
   int descriptor() const { return wake_.descriptor(); }
   /// Swaps `letters`, which is empty, for all that came since the last time.
   void take(std::vector<Letter>& letters) {
-    wake_.clear();
     const std::lock_guard lock{mutex_};
+    wake_.clear();  // with the lock: a letter that is taken must not wake anybody afterwards
     letters.swap(letters_);
   }
 

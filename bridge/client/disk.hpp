@@ -142,6 +142,13 @@ class Disk {
   /// Returns the answer to the request; EAGAIN: use the blocking call. `error` is the result of the
   /// operation, EINTR when it was cancelled.
   int end(const Transfer& transfer, const Begun& begun, int error);
+  /// The operation has ended, and end() follows later: changes of other users may enter meanwhile.
+  ///
+  /// Threads: any, until end().
+  void let_others_in(Begun& begun) {
+    leave(begun);
+    begun.place.reset();
+  }
   virtual DeviceHandle& handle() = 0;
 
   /// A change has to wait for the right to change the disk: begin() says EAGAIN.

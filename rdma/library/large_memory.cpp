@@ -2,6 +2,7 @@
 #include "rdma/library/large_memory.hpp"
 
 #include <malloc.h>
+#include <pthread.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -100,7 +101,15 @@ void large_free(void* memory) {
   if (memory != nullptr && !kept_blocks().keep(memory)) std::free(memory);
 }
 
-void large_memory_before_fork() { kept_blocks().lock(); }
-void large_memory_after_fork() { kept_blocks().unlock(); }
+namespace {
+
+void before_fork() { kept_blocks().lock(); }
+void after_fork() { kept_blocks().unlock(); }
+
+/// Before main(), or while the library is loaded. A child of fork() can use the blocks, too,
+/// whatever other threads did at the time.
+[[maybe_unused]] const int blocks_are_told = pthread_atfork(before_fork, after_fork, after_fork);
+
+}  // namespace
 
 }  // namespace rtrs::library

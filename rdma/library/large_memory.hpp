@@ -22,10 +22,6 @@ std::byte* large_allocate(std::uint64_t length);
 /// Threads: any
 void large_free(void* memory);
 
-/// A child of fork() can use this, too, whatever other threads did at the time.
-void large_memory_before_fork();
-void large_memory_after_fork();
-
 inline constexpr std::uint64_t kLargePage = 2U << 20;   ///< bytes; smaller blocks are not kept
 inline constexpr std::uint64_t kMostKept = 4ULL << 30;  ///< bytes in all
 

@@ -1,5 +1,5 @@
 #!/bin/bash
-# librtrs as a stranger has it: installed, found with pkg-config, used by the programs in examples/.
+# librtrs and librnbd as a stranger has them: installed, found with pkg-config, used by the programs in examples/.
 # SPDX-License-Identifier: BSD-3-Clause
 source "${BASH_SOURCE[0]%/*}/lib.sh"
 source "${BASH_SOURCE[0]%/*}/load.sh"
@@ -21,7 +21,7 @@ fi
 # Once for all cases.
 install_library() {
   local component
-  for component in librtrs0 librtrs-dev python3-rtrs; do
+  for component in librtrs0 librtrs-dev librnbd0 librnbd-dev python3-rtrs; do
     cmake --install "$build_dir" --prefix "$prefix" --component "$component"
   done >"$work_dir/install.txt"
   libdir=$(dirname "$(find "$prefix" -name librtrs.so.0)")
@@ -67,6 +67,14 @@ plain_c() {
   ./plain
 }
 it "rtrs.h is C99, and pkg-config is all that one needs" plain_c
+
+disk() {
+  truncate -s 1M image
+  start_server --export "disk0=$PWD/image"
+  limited "$programs/disk-disk.c" "rnbd+tcp://$address/disk0"
+  cmp <(head -c 65536 /dev/zero | tr '\0' a) <(head -c 65536 image)
+}
+it "a program with librnbd writes and reads a disk" disk
 
 echoes() {
   serve server "$@" "$anywhere"

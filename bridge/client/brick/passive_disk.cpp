@@ -47,7 +47,7 @@ tl::expected<void, Failure> PassiveDisk::look_again(const Interrupt& interrupt) 
 
 void PassiveDisk::grow_to(std::uint64_t size) {
   device_->grow_to(size);
-  geometry_ = device_->geometry();
+  grow(geometry_, size);  // and nothing else: threads of the brick may read the rest
 }
 
 // ---- Reads and changes, block by block ---------------------------------------------------------

@@ -79,6 +79,7 @@ bool MirrorLane::cancel(Job& job) {
 void MirrorLane::answered(Call& call, int error) {
   Job& job = *call.job;
   static_cast<TransferOperation&>(*job.operation).end(error);
+  if (job.on_finish != nullptr) job.on_finish(job);
   job.next = nullptr;
   answered_.add({&job, &job});
   sender_->call_up();

@@ -44,6 +44,8 @@ MAY_INCLUDE = {
     "bridge/metrics/": ["rdma/printable.hpp"],
     "bridge/client/": RTRS + ["bridge/protocol/", "bridge/control/", "bridge/metrics/exposition.hpp"],
     "bridge/library/": RTRS + ["bridge/client/", "bridge/protocol/", "rdma/library/"],
+    "bridge/librnbd/": RTRS + ["bridge/client/", "bridge/control/", "bridge/nbd/call_pool.hpp", "bridge/protocol/",
+                               "rdma/library/birthplace.hpp", "rdma/library/gate.hpp", "rdma/library/options.hpp"],
     "bridge/nbd/": RTRS + ["bridge/client/", "bridge/metrics/", "bridge/protocol/",
                            "bridge/control/unix_socket.hpp",
                            "rdma/transport/tls/", "rdma/transport/tcp/stream.hpp"],
@@ -224,6 +226,7 @@ ANNEXES = {
     "brick": (re.compile(r"brick", re.I), re.compile(r"brick|^rdma/library/"), {
         "bridge/backend/factory.cpp", "bridge/client/annexes.cpp", "bridge/ctl/annexes.cpp",
         "bridge/daemon/server/annexes.cpp"}),
+    "librnbd": (re.compile(r"librnbd|rnbd_disk", re.I), re.compile(r"librnbd"), set()),
     "vhost": (re.compile(r"vhost|virtio", re.I), re.compile(r"vhost"), {
         "bridge/daemon/bridge/annexes.cpp"}),
 }
@@ -294,18 +297,19 @@ def one_brain(tree):
 # Rule -> violations that it must notice: (file, text to add).
 def installed_headers(tree):
     """installed headers include the system's, and each other by the installed name"""
-    folder = "rdma/library/include"
-    own = {path.name for path in tree.code(folder)}
-    for path in tree.code(folder):
-        for number, quoted, name in includes(tree, path):
-            if quoted or ("/" in name and not name.startswith("sys/")) or (
-                    name.endswith(".hpp") and name not in own):
-                yield f"{path}:{number}: {name} is not there where librtrs is installed"
+    for folder in ("rdma/library/include", "bridge/librnbd/include"):
+        own = {path.name for path in tree.code(folder)}
+        for path in tree.code(folder):
+            for number, quoted, name in includes(tree, path):
+                if quoted or ("/" in name and not name.startswith("sys/")) or (
+                        name.endswith(".hpp") and name not in own):
+                    yield f"{path}:{number}: {name} is not there where the library is installed"
 
 
 RULES = {
     installed_headers: [("rdma/library/include/rtrs.hpp", '#include "rdma/client.hpp"\n'),
-                        ("rdma/library/include/rtrs.h", "#include <tl/expected.hpp>\n")],
+                        ("rdma/library/include/rtrs.h", "#include <tl/expected.hpp>\n"),
+                        ("bridge/librnbd/include/rnbd.h", '#include "rdma/client.hpp"\n')],
     pure_includes: [("rdma/core/planted.cpp", f"#include <{name}>\n") for name in (
         "thread", "mutex", "random", "unordered_map", "boost/asio/io_context.hpp",
         "infiniband/verbs.h", "iostream")] + [("rdma/wire/planted.hpp", "#include <mutex>\n")],
