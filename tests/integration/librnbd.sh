@@ -160,6 +160,26 @@ example() {
 }
 it "the example writes and reads a disk" example
 
+# FIO_SOURCE: that of the installed fio, after its ./configure; no package has it.
+fio_engine() {
+  requires fio cc make
+  [[ -n ${FIO_SOURCE-} ]] || skip "FIO_SOURCE names no source of fio"
+  serve_disks
+  make -C "$source_dir/contrib/fio" FIO="$FIO_SOURCE" OUT="$PWD" \
+    LIBRNBD="-I$source_dir/bridge/librnbd/include -L$build_dir/bridge/librnbd -lrnbd -Wl,-rpath,$build_dir/bridge/librnbd"
+  limited fio --name=verify --ioengine="external:$PWD/rnbd.so" --uri="$RNBD_URI" --settings='lanes=1 spin=20us' \
+    --rw=randrw --bssplit=512/10:4k/60:64k/20:1m/10 --size=64M --iodepth=32 --iodepth_batch=8 \
+    --iodepth_batch_complete_max=32 --fsync=100 --verify=crc32c --verify_fatal=1 --do_verify=1 | tee fio.txt
+  says fio.txt 'err= 0'
+  sed 's/^FIO_VERSION = .*/FIO_VERSION = fio-0.1/' "$FIO_SOURCE/FIO-VERSION-FILE" >other
+  gcc -shared -fPIC -std=gnu99 -D_GNU_SOURCE -include "$FIO_SOURCE/config-host.h" -I "$FIO_SOURCE" \
+    "-DRNBD_FIO_VERSION=\"$(sed 's/.* //' other)\"" -o other.so "$source_dir/contrib/fio/rnbd.c" \
+    -I "$source_dir/bridge/librnbd/include" -L "$build_dir/bridge/librnbd" -lrnbd "-Wl,-rpath,$build_dir/bridge/librnbd"
+  status_of 1 fio --name=other --ioengine="external:$PWD/other.so" --uri="$RNBD_URI" --rw=read --size=1M
+  says said 'was built for fio-0.1'
+}
+it "the engine for fio reads what it wrote, and runs in no other fio" fio_engine
+
 exports() {
   [[ -z $sanitizer ]] || skip "a sanitizer adds to what the library exports"
   requires nm
