@@ -66,6 +66,13 @@ librtrs-dev usr/lib/.*/librtrs.so
 librtrs-dev usr/lib/.*/pkgconfig/rtrs.pc
 librtrs-dev usr/include/rtrs.hpp
 librtrs-dev usr/share/doc/librtrs-dev/examples/echo/client.cpp
+librnbd0 usr/lib/.*/librnbd.so.0
+librnbd-dev usr/lib/.*/librnbd.so
+librnbd-dev usr/lib/.*/pkgconfig/rnbd.pc
+librnbd-dev usr/include/rnbd.h
+librnbd-dev usr/share/man/man3/rnbd.3.gz
+librnbd-dev usr/share/doc/librnbd-dev/examples/disk/disk.c
+librnbd-dev usr/share/doc/librnbd-dev/examples/fio/rnbd.c
 python3-rtrs usr/lib/python3/dist-packages/rtrs/__init__.py
 rnbdkit-doc usr/share/doc/rnbdkit-doc/protocol.md(.gz)?
 FILES
