@@ -160,6 +160,14 @@ example() {
 }
 it "the example writes and reads a disk" example
 
+python_face() {
+  requires_python ctypes
+  serve_disks
+  PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=$source_dir/python LD_LIBRARY_PATH=$build_dir/bridge/librnbd \
+    ASAN_OPTIONS=detect_leaks=0 LD_PRELOAD=${RNBD_PRELOAD-} limited /usr/bin/python3 "$source_dir/tests/integration/librnbd_python.py"
+}
+it "a program in Python reads and writes, alone and with asyncio" python_face
+
 # FIO_SOURCE: that of the installed fio, after its ./configure; no package has it.
 fio_engine() {
   requires fio cc make

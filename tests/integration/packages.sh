@@ -73,6 +73,7 @@ librnbd-dev usr/include/rnbd.h
 librnbd-dev usr/share/man/man3/rnbd.3.gz
 librnbd-dev usr/share/doc/librnbd-dev/examples/disk/disk.c
 librnbd-dev usr/share/doc/librnbd-dev/examples/fio/rnbd.c
+python3-rnbd usr/lib/python3/dist-packages/rnbd/__init__.py
 python3-rtrs usr/lib/python3/dist-packages/rtrs/__init__.py
 rnbdkit-doc usr/share/doc/rnbdkit-doc/protocol.md(.gz)?
 FILES
