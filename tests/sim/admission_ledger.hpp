@@ -72,7 +72,16 @@ class DoorLedger {
 
   void enter(PathId path, std::string host) { waiting_[path] = std::move(host); }
   /// It is in, or gone.
-  void leave(PathId path) { waiting_.erase(path); }
+  void leave(PathId path) {
+    waiting_.erase(path);
+    turned_away_.erase(path);
+  }
+  /// It makes room, and its session hears of that later.
+  void turn_away(PathId path) {
+    leave(path);
+    turned_away_.insert(path);
+  }
+  bool is_turned_away(PathId path) const { return turned_away_.contains(path); }
   /// How many more wait of some other host than of the path's own.
   std::size_t missing_to_most(PathId path) const {
     std::map<std::string, std::size_t> counts;
@@ -86,6 +95,7 @@ class DoorLedger {
 
  private:
   std::map<PathId, std::string> waiting_;
+  std::set<PathId> turned_away_;
 };
 
 }  // namespace sim

@@ -81,13 +81,15 @@ void ServerHost::add(const rtrs::Admission::Considered& considered,
   path.add(request, std::move(wire));
 }
 
-/// Nothing comes over one that is silent, nor over one that its client connects anew.
+/// Nothing comes over one that is silent, nor over one that its client connects anew. An attempt
+/// that makes room for others is over, though its end comes from a later event.
 bool ServerHost::may_carry(PathId id) const {
   const auto* const path = machine_.find(id);
   const bool comes_back = std::ranges::any_of(paths_, [&](const auto& entry) {
     const auto* const other = machine_.find(entry.first);
     return entry.first > id && other->core.options().uuid == path->core.options().uuid &&
-           other->open() && other->core.state() == rtrs::ServerPathState::connecting;
+           other->open() && other->core.state() == rtrs::ServerPathState::connecting &&
+           !environment_.is_turned_away(entry.first);
   });
   const bool inaccessible = options().tells_access() &&
                             path->core.notices().access() == rtrs::wire::PathAccess::inaccessible;

@@ -27,6 +27,7 @@ struct HostEnvironment {
   std::function<rtrs::Admission::Admitted(PathId, std::string_view name,
                                           std::optional<std::string_view> user)>
       admit;
+  std::function<bool(PathId)> is_turned_away;
   std::function<bool()> have_memory;
   OpenChunks& open_chunks;
   std::function<void(PathId, bool over)> on_path_closing;

@@ -358,6 +358,7 @@ ServerHost& ServerProcess::create_host(SessionId id,
       .admit = [this, id](
                    PathId path, std::string_view name,
                    std::optional<std::string_view> user) { return admit(id, path, name, user); },
+      .is_turned_away = [this](PathId path) { return door_.is_turned_away(path); },
       .have_memory = [this] { return calm_ || !world_.rng().chance(knobs_.faults.no_memory); },
       .open_chunks = open_chunks_,
       .on_path_closing =
@@ -426,7 +427,7 @@ void ServerProcess::turn_away_soon(rtrs::Admission::Place half_open) {
     world_.violate("a host made room at the door of which fewer wait than of another one, by " +
                    std::to_string(more));
   }
-  door_.leave(half_open.path);
+  door_.turn_away(half_open.path);
   scope_.soon([this, half_open] {
     const auto found = hosts_.find(half_open.session);
     if (found != hosts_.end()) found->second->turn_away(half_open.path);
