@@ -469,6 +469,15 @@ TEST_CASE_FIXTURE(Short,
     REQUIRE(admission.consider(again).error == 0);
     CHECK(come(learning(4)).spares.path == first.place.path);
   }
+  SUBCASE("an attempt to connect it anew that made room for others counts no longer") {
+    auto again = learning(1);
+    again.reconnect_count = 1;
+    admission.remove_path(third.place.session, third.place.path);
+    REQUIRE(come(learning(3)).spares.path == 0);
+    REQUIRE(admission.consider(again).error == 0);
+    REQUIRE(admission.turn_away_oldest().session == first.place.session);
+    CHECK(come(learning(4)).spares.path == other_second.place.path);
+  }
   SUBCASE("a client that knows nothing of access uses all of its paths") {
     admission.remove_path(other_second.place.session, other_second.place.path);
     const Came plain = come(request(3, 0, 1, 0, kExactlyOnce));
