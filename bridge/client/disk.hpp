@@ -153,6 +153,8 @@ class Disk {
 
   /// A change has to wait for the right to change the disk: begin() says EAGAIN.
   bool must_claim() const { return !may_change_.load(std::memory_order_relaxed); }
+  /// Asks for that right now. Errors: as of a change.
+  int claim_now(const rtrs::Interrupt& interrupt) { return must_claim() ? claim(interrupt) : 0; }
   /// The question for that right, on its way. It ends before the disk does.
   class Claim {
    public:

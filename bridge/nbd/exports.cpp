@@ -28,9 +28,11 @@ tl::expected<Lease, Failure> Exports::open(const std::string& name, const Interr
                                               in_quotes(config_.device)});
   }
   // Several of these may share the connections, each with settings of its own.
-  const auto device = config_.dynamic_export
+  DiskConfig wanted = config_;
+  if (config_.dynamic_export) wanted.device = name;
+  const auto device = wanted.device.empty()
                           ? connections_.open(name, /*readonly=*/false, interrupt, absent)
-                          : connections_.open(config_, /*readonly=*/false, interrupt, absent);
+                          : connections_.open(wanted, /*readonly=*/false, interrupt, absent);
   if (!device) return tl::unexpected(device.error());
   return Lease{connections_, **device};
 }

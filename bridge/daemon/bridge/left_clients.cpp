@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "bridge/daemon/bridge/left_clients.hpp"
 
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -26,127 +25,8 @@ namespace {
 /// Between two attempts to open a disk, and to see that the bridge ends.
 constexpr std::chrono::milliseconds kAgain{250}, kMoment{50};
 
-using wire::le16;
-using wire::le32;
-using wire::le64;
-
 constexpr std::string_view kRecord = "clients", kClient = "client-";
-/// Bytes of a record that is read; a client has 256 KiB of unread requests at most.
-constexpr std::size_t kMost = std::size_t{256} * 1024 * 1024;
-
-// ---- The record, little-endian -----------------------------------------------------------------
-
-struct Head {
-  std::array<char, 8> magic{'R', 'N', 'B', 'D', 'H', 'A', 'N', 'D'};
-  le16 version = 1;
-  le16 kind = 1;  ///< of a bridge
-  le32 reserved = 0;
-};
-struct Part {
-  static constexpr std::uint16_t kEnd = 0, kClient = 2;
-  static constexpr std::uint16_t kHasDescriptor = 1, kMustBeKnown = 2;
-  le16 type = kEnd;
-  le16 flags = 0;
-  le32 length = 0;  ///< bytes behind it
-};
-/// Behind it are the disk's name and the unread bytes.
-struct Client {
-  static constexpr std::uint32_t kWriter = 1, kUnflushed = 2, kBlockStatus = 4, kLost = 8,
-                                 kReadOnly = 16;
-  le64 size = 0;
-  wire::Uuid export_uuid{};
-  le64 writer_serial = 0;
-  le64 sight = 0;
-  le64 generation = 0;
-  le64 volatile_epoch = 0;
-  le32 storage_life = 0;
-  le32 flags = 0;
-  le16 transmission = 0;
-  le16 framing = 0;
-  le32 name = 0;  ///< bytes
-};
-static_assert(sizeof(Head) == 16 && sizeof(Part) == 8 && sizeof(Client) == 72);
-
-template <class T>
-void append(std::string& record, const T& value) {
-  const auto bytes = rtrs::wire::bytes_of(value);
-  record.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-}
-
-template <class T>
-std::optional<T> take(std::span<const std::byte>& bytes) {
-  if (bytes.size() < sizeof(T)) return std::nullopt;
-  T value;
-  std::memcpy(&value, bytes.data(), sizeof(T));
-  bytes = bytes.subspan(sizeof(T));
-  return value;
-}
-
-std::string text_in(std::span<const std::byte> bytes) {
-  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
-}
-
-std::string body_of(const nbd::Released& client) {
-  const LeftDisk& disk = *client.disk;
-  Client head;
-  head.size = disk.size;
-  head.export_uuid = disk.export_uuid;
-  head.writer_serial = disk.witness.writer_serial;
-  head.sight = disk.witness.sight;
-  head.generation = disk.witness.generation;
-  head.volatile_epoch = disk.volatile_epoch;
-  head.storage_life = disk.witness.storage_life;
-  head.flags = (disk.writer ? Client::kWriter : 0) | (disk.unflushed ? Client::kUnflushed : 0) |
-               (client.block_status ? Client::kBlockStatus : 0) | (disk.lost ? Client::kLost : 0) |
-               (disk.read_only ? Client::kReadOnly : 0);
-  head.transmission = client.flags;
-  head.framing = static_cast<std::uint16_t>(client.framing);
-  head.name = static_cast<std::uint32_t>(disk.name.size());
-  std::string body;
-  append(body, head);
-  return body + disk.name + client.unread;
-}
-
-std::optional<nbd::Released> client_in(std::span<const std::byte> body) {
-  const auto head = take<Client>(body);
-  if (!head || head->name > body.size() ||
-      head->framing > static_cast<std::uint16_t>(nbd::Framing::extended)) {
-    return std::nullopt;
-  }
-  LeftDisk disk{.name = text_in(body.first(head->name)),
-                .size = head->size,
-                .export_uuid = head->export_uuid,
-                .read_only = (head->flags & Client::kReadOnly) != 0,
-                .writer = (head->flags & Client::kWriter) != 0,
-                .unflushed = (head->flags & Client::kUnflushed) != 0,
-                .lost = (head->flags & Client::kLost) != 0,
-                .volatile_epoch = head->volatile_epoch};
-  disk.witness.writer_serial = head->writer_serial;
-  disk.witness.sight = head->sight;
-  disk.witness.generation = head->generation;
-  disk.witness.storage_life = head->storage_life;
-  return nbd::Released{.unread = text_in(body.subspan(head->name)),
-                       .flags = head->transmission,
-                       .framing = static_cast<nbd::Framing>(head->framing.value()),
-                       .block_status = (head->flags & Client::kBlockStatus) != 0,
-                       .disk = std::move(disk)};
-}
-
 // ---- Descriptors -------------------------------------------------------------------------------
-
-/// A file in memory takes a record at once, unless the memory is used up.
-bool write_record(int fd, const std::string& record) {
-  return ::write(fd, record.data(), record.size()) == static_cast<ssize_t>(record.size());
-}
-
-std::vector<std::byte> read_all(int fd) {
-  const off_t size = ::lseek(fd, 0, SEEK_END);
-  if (size <= 0 || static_cast<std::size_t>(size) > kMost) return {};
-  std::vector<std::byte> bytes(static_cast<std::size_t>(size));
-  const ssize_t n = ::pread(fd, bytes.data(), bytes.size(), 0);
-  bytes.resize(n < 0 ? 0 : static_cast<std::size_t>(n));
-  return bytes;
-}
 
 void close_all(std::vector<nbd::Released>& clients) {
   for (nbd::Released& client : clients) {
@@ -183,46 +63,6 @@ void tell(rtrs::LogLevel level, const std::string& text) { log_function()(level,
 
 }  // namespace
 
-std::string record_of(const std::vector<nbd::Released>& clients) {
-  std::string record;
-  append(record, Head{});
-  for (const nbd::Released& client : clients) {
-    const std::string body = body_of(client);
-    Part part;
-    part.type = Part::kClient;
-    part.flags = Part::kHasDescriptor | Part::kMustBeKnown;
-    part.length = static_cast<std::uint32_t>(body.size());
-    append(record, part);
-    record += body;
-  }
-  append(record, Part{});
-  return record;
-}
-
-tl::expected<std::vector<nbd::Released>, std::string> clients_of(
-    std::span<const std::byte> record) {
-  const auto damaged = [] { return tl::unexpected(std::string{"it is damaged"}); };
-  const auto head = take<Head>(record);
-  if (!head || head->magic != Head{}.magic) return damaged();
-  if (head->version != Head{}.version.value() || head->kind != Head{}.kind.value())
-    return tl::unexpected(std::string{"it is of another version"});
-  std::vector<nbd::Released> clients;
-  for (;;) {
-    const auto part = take<Part>(record);
-    if (!part || part->length > record.size()) return damaged();
-    if (part->type == Part::kEnd) return clients;
-    const auto body = record.first(part->length);
-    record = record.subspan(part->length);
-    if (part->type == Part::kClient) {
-      auto client = client_in(body);
-      if (!client) return damaged();
-      clients.push_back(*std::move(client));
-    } else if ((part->flags & Part::kMustBeKnown) != 0) {
-      return tl::unexpected(std::string{"it has something that a later version needs"});
-    }
-  }
-}
-
 void store_clients(std::vector<nbd::Released> clients) {
   if (clients.empty()) return;
   const std::size_t most = std::max<std::size_t>(most_kept_descriptors(), 1) - 1;
@@ -237,9 +77,8 @@ void store_clients(std::vector<nbd::Released> clients) {
     close_all(others);
     clients.resize(most);
   }
-  const rtrs::OwnedFd record{::memfd_create("rnbd-clients", MFD_CLOEXEC)};
-  bool stored = record && write_record(record.get(), record_of(clients)) &&
-                store_descriptor(std::string{kRecord}, record.get());
+  const rtrs::OwnedFd record = file_of(record_of({.listeners = {}, .clients = clients}));
+  bool stored = record && store_descriptor(std::string{kRecord}, record.get());
   for (std::size_t i = 0; stored && i < clients.size(); ++i)
     stored = store_descriptor(std::string{kClient} + std::to_string(i), clients[i].socket);
   tell(stored ? rtrs::LogLevel::info : rtrs::LogLevel::warning,
@@ -265,26 +104,61 @@ LeftClients::LeftClients(std::vector<StoredDescriptor>& stored) {
     return true;
   });
   if (names_.empty()) return;
-  auto clients = clients_of(read_all(record.get()));
-  if (!clients) {
-    tell(rtrs::LogLevel::warning, "the record of NBD clients is of no use: " + clients.error());
-    clients.emplace();
+  auto estate = estate_in(bytes_of(record.get()));
+  if (!estate) {
+    tell(rtrs::LogLevel::warning, "the record of NBD clients is of no use: " + estate.error());
+    estate.emplace();
   }
-  for (std::size_t i = 0; i < clients->size(); ++i) {
+  std::vector<nbd::Released>& clients = estate->clients;
+  for (std::size_t i = 0; i < clients.size(); ++i) {
     const auto socket = sockets.extract(std::string{kClient} + std::to_string(i));
     if (!socket) continue;
-    nbd::Released& client = (*clients)[i];
+    nbd::Released& client = clients[i];
     client.socket = socket.mapped();
     waiting_[client.disk->name].push_back(std::move(client));
   }
   for (const auto& [name, socket] : sockets) ::close(socket);
 }
 
+void LeftClients::take(std::vector<nbd::Released> clients) {
+  for (nbd::Released& each : clients) waiting_[each.disk->name].emplace_back(std::move(each));
+}
+
+std::string LeftClients::open_now(const ClientConfig& config, nbd::Exports& exports) {
+  for (auto& [name, clients] : waiting_) {
+    for (Waiting& each : clients) {
+      Absent absent = Absent::refused;
+      auto opened = exports.open(config.dynamic_export ? name : std::string{}, {}, absent);
+      if (!opened) return opened.error().text;
+      const std::string why = complaint_about(each.client, **opened, exports, {});
+      if (!why.empty()) return in_quotes(name) + ": " + why;
+      each.disk = *std::move(opened);
+    }
+  }
+  return "";
+}
+
+void LeftClients::claim() {
+  for (auto& [name, clients] : waiting_) {
+    for (Waiting& each : clients) {
+      if (!each.client.disk->writer || !each.disk->must_claim()) continue;
+      if (const int error = each.disk->claim_now({}); error != 0)
+        tell(rtrs::LogLevel::warning, in_quotes(name) + ": its clients cannot write any more: " +
+                                          std::string{describe_error(error)});
+    }
+  }
+}
+
 void LeftClients::go_on(const ClientConfig& config, nbd::Exports& exports, nbd::Front& front) {
   // From here on their requests are served, and must not be served by another start as well.
   for (const std::string& name : std::exchange(names_, {})) forget_descriptor(name);
   if (waiting_.empty()) return front.open_door();
-  thread_ = std::thread{[this, &config, &exports, &front] { run(config, exports, front); }};
+  if (thread_.joinable()) thread_.join();
+  settled_ = false;
+  thread_ = std::thread{[this, &config, &exports, &front] {
+    run(config, exports, front);
+    settled_ = true;
+  }};
 }
 
 /// New clients come in behind the first attempt for all disks: they might write meanwhile, and

@@ -3,31 +3,20 @@
 #pragma once
 
 #include <atomic>
-#include <cstddef>
 #include <functional>
 #include <map>
-#include <span>
 #include <string>
 #include <thread>
-#include <tl/expected.hpp>
 #include <utility>
 #include <vector>
 
 #include "bridge/client/config.hpp"
+#include "bridge/daemon/bridge/estate.hpp"
 #include "bridge/daemon/notify.hpp"
 #include "bridge/nbd/exports.hpp"
 #include "bridge/nbd/front.hpp"
 
 namespace rnbd {
-
-/// The record of clients for another process, without their sockets.
-std::string record_of(const std::vector<nbd::Released>& clients);
-
-/// The clients of a record; their sockets are -1. Parts that this version does not know are passed
-/// over, unless they must be understood.
-///
-/// Errors: a sentence, for a record that is damaged or of another version.
-tl::expected<std::vector<nbd::Released>, std::string> clients_of(std::span<const std::byte> record);
 
 /// Gives the clients to the service manager, as many as it keeps. Closes their sockets here.
 void store_clients(std::vector<nbd::Released> clients);
@@ -43,10 +32,19 @@ class LeftClients {
   LeftClients(const LeftClients&) = delete;
   LeftClients& operator=(const LeftClients&) = delete;
 
+  /// Adds clients of another process. When settled().
+  void take(std::vector<nbd::Released> clients);
   bool empty() const { return waiting_.empty(); }
+  /// True if all have their disks, or are disconnected. Threads: any.
+  bool settled() const { return settled_; }
+  /// Opens the disks of all, once. Then go_on() serves them at once. Returns "" or why one client
+  /// could not go on.
+  std::string open_now(const ClientConfig& config, nbd::Exports& exports);
+  /// Asks for the right to change the disks that open_now() has opened for writers.
+  void claim();
   /// Has the front serve them, on a thread of its own, because the server may have to be awaited,
   /// for no-path-timeout. Those whose disk is not what it was are disconnected. The front's door is
-  /// opened when each disk has been tried once. The arguments must outlive end().
+  /// opened when each disk has been tried once. The arguments must outlive end(). When settled().
   void go_on(const ClientConfig& config, nbd::Exports& exports, nbd::Front& front);
   /// Returns those who still wait for their disk. Disks that were opened for them stay open.
   std::vector<nbd::Released> end();
@@ -74,6 +72,7 @@ class LeftClients {
   std::vector<nbd::Lease> opened_;  ///< of those who were left to the next start
   std::vector<std::string> names_;  ///< of stored descriptors
   std::atomic<bool> over_{false};
+  std::atomic<bool> settled_{true};
   std::thread thread_;
 };
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Clients arrive at the next start as they were left, or not at all.
-#include "bridge/daemon/bridge/left_clients.hpp"
-
 #include <doctest/doctest.h>
 
 #include <string>
 #include <vector>
+
+#include "bridge/daemon/bridge/estate.hpp"
 
 namespace rnbd::left_clients_test {
 namespace {
@@ -28,8 +28,12 @@ nbd::Released some_client() {
           .disk = disk};
 }
 
-tl::expected<std::vector<nbd::Released>, std::string> read(const std::string& record) {
-  return clients_of(std::as_bytes(std::span{record}));
+tl::expected<Estate, std::string> read(const std::string& record) {
+  return estate_in(std::as_bytes(std::span{record}));
+}
+std::string record_of(std::vector<nbd::Released> clients) {
+  return rnbd::record_of(
+      Estate{.listeners = {{"unix:/run/a"}, {""}}, .clients = std::move(clients)});
 }
 
 TEST_CASE("clients that are left arrive as they were, whatever bytes they have sent") {
@@ -39,8 +43,12 @@ TEST_CASE("clients that are left arrive as they were, whatever bytes they have s
   reader.disk->name = std::string(254, 'x');
   const auto all = read(record_of({some_client(), reader}));
   REQUIRE(all);
-  REQUIRE(all->size() == 2);
-  const nbd::Released& first = all->front();
+  REQUIRE(all->listeners.size() == 2);
+  CHECK(all->listeners.front().address == "unix:/run/a");
+  CHECK(all->listeners.back().address.empty());
+  CHECK(all->listeners.back().socket == -1);
+  REQUIRE(all->clients.size() == 2);
+  const nbd::Released& first = all->clients.front();
   CHECK(first.socket == -1);
   CHECK(first.unread == some_client().unread);
   CHECK(first.flags == 0x1234);
@@ -56,7 +64,7 @@ TEST_CASE("clients that are left arrive as they were, whatever bytes they have s
   CHECK(first.disk->witness.sight == 6);
   CHECK(first.disk->witness.generation == 7);
   CHECK(first.disk->witness.storage_life == 8);
-  const nbd::Released& second = all->back();
+  const nbd::Released& second = all->clients.back();
   CHECK(second.unread == reader.unread);
   CHECK(second.framing == nbd::Framing::simple);
   CHECK_FALSE(second.block_status);
@@ -84,7 +92,7 @@ TEST_CASE("what a later version adds to a record of clients is passed over, unle
     return good.substr(0, 16) + part + good.substr(16);
   };
   REQUIRE(read(with_part(0)));
-  CHECK(read(with_part(0))->size() == 1);
+  CHECK(read(with_part(0))->clients.size() == 1);
   CHECK_FALSE(read(with_part(2)));
 }
 
