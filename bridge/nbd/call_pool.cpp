@@ -39,6 +39,11 @@ void CallPool::post(std::function<void()> call, std::function<void()> then) {
   }
 }
 
+bool CallPool::await_idle(std::chrono::steady_clock::time_point until) {
+  std::unique_lock lock{mutex_};
+  return idle_.wait_until(lock, until, [this] { return busy_ == 0 && calls_.empty(); });
+}
+
 void CallPool::run() {
   std::unique_lock lock{mutex_};
   for (;;) {
@@ -57,10 +62,12 @@ void CallPool::run() {
     call = nullptr;  // its destructor may wait, too
     lock.lock();
     --busy_;
-    if (!then) continue;
-    lock.unlock();
-    then();
-    lock.lock();
+    if (then) {
+      lock.unlock();
+      then();
+      lock.lock();
+    }
+    if (busy_ == 0 && calls_.empty()) idle_.notify_all();
   }
   --threads_;
   changed_.notify_all();

@@ -2,6 +2,7 @@
 // Threads for calls that may have to wait; an event loop must not make these itself.
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <cstddef>
 #include <deque>
@@ -27,6 +28,8 @@ class CallPool {
   /// Runs `call`, then `then`, which must not wait. If `then` posts the next call, that needs no
   /// further thread.
   void post(std::function<void()> call, std::function<void()> then = {});
+  /// Waits until nothing is left of the calls that were posted. False: not until then.
+  bool await_idle(std::chrono::steady_clock::time_point until);
 
  private:
   struct Call {
@@ -39,6 +42,7 @@ class CallPool {
   const std::size_t most_;  ///< threads
   std::mutex mutex_;
   std::condition_variable changed_;
+  std::condition_variable idle_;
   std::deque<Call> calls_;   ///< not begun yet; guarded by mutex_
   std::size_t threads_ = 0;  ///< guarded by mutex_
   std::size_t busy_ = 0;     ///< of them, with a call; guarded by mutex_

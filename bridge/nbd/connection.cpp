@@ -91,6 +91,11 @@ std::optional<Released> Connection::release() {
                   .disk = agreement_.device->leave_behind()};
 }
 
+void Connection::resume() {
+  paused_ = false;
+  parse();
+}
+
 bool Connection::grow(std::uint64_t size) {
   if (calls_.has() > 0) return false;
   agreement_.device->grow_to(size);
@@ -225,7 +230,7 @@ void Connection::parse() {
       continue;
     }
     const std::size_t head_size = request_size(agreement_.framing);
-    if (releasing_ || size < head_size) break;
+    if (begins_none() || size < head_size) break;
     if (!requests_.has_room()) {
       crowded_ = true;
       break;
@@ -235,7 +240,7 @@ void Connection::parse() {
                                             : begin<Framing::structured>(from);
   }
   // Data looked like a goodbye.
-  if (intake_ == Intake::ending && !crowded_ && !releasing_) return hang_up();
+  if (intake_ == Intake::ending && !crowded_ && !begins_none()) return hang_up();
   staged_ -= used;
   if (used > 0 && staged_ > 0) std::memmove(staging_.get(), staging_.get() + used, staged_);
 }

@@ -113,6 +113,13 @@ class Connection {
            (left() || !stream_.has_unsent());
   }
   bool releasing() const { return releasing_; }
+  /// No more requests until resume(); those in flight are still answered. Then it is still().
+  void pause() { paused_ = true; }
+  void resume();
+  bool paused() const { return paused_; }
+  /// Pausing, with all requests answered.
+  bool still() const { return paused_ && requests_.in_flight() == 0 && !stream_.has_unsent(); }
+  bool encrypted() const { return stream_.encrypted(); }
   /// The device. Only a thread that may wait should destroy it.
   Lease take_lease() { return std::move(agreement_.device); }
   rtrs::LaneLoop& lane() const { return *lane_; }
@@ -130,8 +137,9 @@ class Connection {
   // connection.cpp: arriving bytes
   bool reading() const {
     return intake_ == Intake::open && !crowded_ &&
-           (!releasing_ || arriving_ != nullptr);  // of one that has begun
+           (!begins_none() || arriving_ != nullptr);  // of one that has begun
   }
+  bool begins_none() const { return releasing_ || paused_; }
   bool listens_for_end() const { return intake_ == Intake::open && crowded_ && staged_ < kStaging; }
   void receive(int flags);
   void receive_end();
@@ -166,7 +174,8 @@ class Connection {
   const rtrs::Log& log_;
 
   Intake intake_ = Intake::open;
-  bool releasing_ = false;  ///< begins no request
+  bool releasing_ = false;  ///< begins no request, and ends then
+  bool paused_ = false;     ///< begins no request at the moment
   bool crowded_ = false;    ///< arrived bytes wait until a request ends
   bool more_ = false;
   bool full_ = false;  ///< the socket takes no replies at the moment

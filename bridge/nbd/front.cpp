@@ -25,6 +25,8 @@ namespace {
 constexpr int kSendBuffer = 256 * 1024;
 /// Clients that were turned away, until their threads have ended.
 constexpr unsigned kMostLeaving = 64;
+/// For clients in their handshake, before a successor takes over those who are served.
+constexpr std::chrono::milliseconds kTimeToMeet{100};
 /// For the system to have descriptors again.
 constexpr std::chrono::milliseconds kAcceptPause{100};
 
@@ -73,6 +75,10 @@ void Front::start() {
 }
 
 void Front::open_door() {
+  {
+    const std::lock_guard lock{mutex_};
+    accepts_ = true;
+  }
   acceptor_ = std::thread{[this] { accept_clients(); }};
 }
 
@@ -99,14 +105,22 @@ void Front::stop(std::chrono::milliseconds patience) {
   workers_.clear();
 }
 
+void Front::stop_accepting() {
+  {
+    const std::lock_guard lock{mutex_};
+    accepts_ = false;
+  }
+  wake_.wake();
+  if (acceptor_.joinable()) acceptor_.join();  // else it could not be started, or was closed before
+}
+
 /// Nobody comes in any more.
 void Front::close_door() {
   {
     const std::lock_guard lock{mutex_};
     closed_ = true;
   }
-  wake_.wake();
-  if (acceptor_.joinable()) acceptor_.join();  // else it could not be started, or was closed before
+  stop_accepting();
 }
 
 Front::Usage Front::usage() const {
@@ -149,7 +163,7 @@ bool Front::take_up_listeners() {
   const std::lock_guard lock{mutex_};
   std::ranges::move(added_, std::back_inserter(listeners_));
   added_.clear();
-  return !closed_;
+  return accepts_;
 }
 
 void Front::admit(int socket) {
@@ -276,6 +290,38 @@ std::vector<Released> Front::ReleasingAll::await(std::chrono::steady_clock::time
     }
   }
   return released;
+}
+
+/// Clients in their handshake have a moment to end it.
+Front::Pause Front::pause(std::chrono::steady_clock::time_point until) {
+  stop_accepting();
+  {
+    std::unique_lock lock{mutex_};
+    const auto moment = std::chrono::steady_clock::now() + kTimeToMeet;
+    changed_.wait_until(lock, std::min(until, moment), [this] { return meetings_.empty(); });
+  }
+  close_door();
+  std::vector<std::future<Worker::Staying>> answers;
+  for (const auto& worker : workers_) answers.push_back(worker->pause());
+  Pause all{.still = true, .staying = {}};
+  for (auto& answer : answers) {
+    if (answer.wait_until(until) != std::future_status::ready) {
+      all.still = false;
+      continue;
+    }
+    const Worker::Staying some = answer.get();
+    all.staying.encrypted += some.encrypted;
+    all.staying.others += some.others;
+  }
+  return all;
+}
+
+void Front::resume() {
+  {
+    const std::lock_guard lock{mutex_};
+    closed_ = false;
+  }
+  for (const auto& worker : workers_) worker->resume();
 }
 
 /// Closes the socket.

@@ -42,7 +42,7 @@ class Front {
   Front& operator=(const Front&) = delete;
 
   void start();
-  /// Once at most, and not after release_all() or stop().
+  /// Not while it is open, not after stop(), and behind pause() only after resume().
   void open_door();
   /// Takes over a client after its negotiation. False: no client is accepted any more.
   bool adopt(int socket, Agreement agreement);
@@ -74,6 +74,20 @@ class Front {
   /// Accepts nobody any more, and begins to end all clients that another process could go on with.
   /// Between start() and stop().
   ReleasingAll release_all();
+  /// The result of pause().
+  struct Pause {
+    bool still = false;       ///< all requests of those who could be handed over are answered
+    Worker::Staying staying;  ///< those who could not; they go on
+  };
+  /// Closes the door, and has no client begin a request any more that another process could go on
+  /// with, until resume() or release_all(). Between start() and stop().
+  Pause pause(std::chrono::steady_clock::time_point until);
+  /// Lets them go on, and accepts clients of another process. The door stays closed.
+  void resume();
+  /// Waits until the disks of clients that have ended are closed. False: not until then.
+  bool await_closed(std::chrono::steady_clock::time_point until) {
+    return pool_.calls.await_idle(until);
+  }
   /// Adds a listener.
   void add(std::vector<Listener> listeners);
   /// Answers the requests in flight, for at most `patience`, and ends every connection.
@@ -91,6 +105,7 @@ class Front {
 
  private:
   void accept_clients();
+  void stop_accepting();
   void close_door();
   bool take_up_listeners();
   /// A client that has not chosen its export yet. The oldest makes room when there are too many.
@@ -124,9 +139,10 @@ class Front {
 
   std::mutex mutex_;
   std::condition_variable changed_;
-  Meetings meetings_;                  ///< oldest first; guarded by mutex_, as the next three
-  unsigned turned_away_ = 0;           ///< of meetings_
-  std::vector<Listener> added_;        ///< not taken up yet
+  Meetings meetings_;            ///< oldest first; guarded by mutex_, as the next four
+  unsigned turned_away_ = 0;     ///< of meetings_
+  std::vector<Listener> added_;  ///< not taken up yet
+  bool accepts_ = false;
   std::atomic<bool> closed_{false};    ///< nobody comes in any more; changes with mutex_ held
   std::atomic<bool> stopping_{false};  ///< likewise
 };

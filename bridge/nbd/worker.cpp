@@ -102,6 +102,41 @@ std::future<Worker::Releases> Worker::release_all() {
   return future;
 }
 
+std::future<Worker::Staying> Worker::pause() {
+  auto promise = std::make_shared<std::promise<Staying>>();
+  auto future = promise->get_future();
+  posted_.post([this, promise] {
+    while (!resting_.empty()) wake(resting_.front());
+    staying_ = {};
+    for (Connection& connection : connections_) {
+      if (connection.can_be_handed_over())
+        connection.pause();
+      else if (!connection.watched() && !connection.left())
+        ++(connection.encrypted() ? staying_.encrypted : staying_.others);
+    }
+    still_ = std::move(*promise);
+  });
+  return future;
+}
+
+void Worker::resume() {
+  posted_.post([this] {
+    still_.reset();
+    for (Connection& connection : connections_) {
+      if (connection.paused()) connection.resume();
+    }
+  });
+}
+
+void Worker::tell_still() {
+  if (!still_ || !std::ranges::all_of(connections_, [](const Connection& connection) {
+        return !connection.paused() || connection.still() || connection.left();
+      }))
+    return;
+  still_->set_value(staying_);
+  still_.reset();
+}
+
 void Worker::stop(std::chrono::milliseconds patience) {
   posted_.post([this, patience] {
     stopping_ = true;
@@ -138,6 +173,7 @@ void Worker::run() {
     if (polled_[0].revents != 0) run_posted();
     send_replies();
     bury();
+    tell_still();
   }
 }
 
@@ -386,8 +422,8 @@ void Worker::bury() {
       ++connection;
       continue;
     }
-    if (connection->releasing())
-      releasing_.extract(&*connection).mapped().set_value(connection->release());
+    const auto releasing = releasing_.extract(&*connection);
+    auto released = releasing ? connection->release() : std::nullopt;
     const auto lane = std::ranges::find_if(
         lanes_, [&](const Lane& each) { return each.loop.get() == &connection->lane(); });
     // Closing may wait for the server, and so may the end of a session.
@@ -397,6 +433,8 @@ void Worker::bury() {
     if (--lane->users == 0) lanes_.erase(lane);
     pool_.calls.post([lease = std::move(lease), source = std::move(source)] {});
     --count_;
+    // The receiver may then wait for the end of the device, too.
+    if (releasing) releasing.mapped().set_value(std::move(released));
   }
 }
 

@@ -74,6 +74,15 @@ class Worker {
   using Releases = std::vector<std::future<std::optional<Released>>>;
   /// Ends each client that another process could go on with, as release() does.
   std::future<Releases> release_all();
+  /// Pauses each client that another process could go on with. The answer comes when all of these
+  /// are still; it counts the others, which go on.
+  struct Staying {
+    unsigned encrypted = 0;  ///< clients over TLS
+    unsigned others = 0;     ///< clients whose disks nobody else could go on with
+  };
+  std::future<Staying> pause();
+  /// Lets the paused clients go on.
+  void resume();
   /// Answers the requests in flight, for at most `patience`, and ends.
   void stop(std::chrono::milliseconds patience);
 
@@ -131,6 +140,7 @@ class Worker {
   void flush_lanes();
   void send_replies();
   void bury();
+  void tell_still();
   void run_posted();
   void add(int socket, Agreement agreement);
   Lane& lane_of(const std::shared_ptr<LaneSource>& source);
@@ -154,7 +164,9 @@ class Worker {
   bool started_ = false;          ///< since the last wait: an answer is likely to follow
   std::size_t moved_ = 0;         ///< requests and answers since the last wait() looked
   std::map<const Connection*, std::promise<std::optional<Released>>> releasing_;
-  unsigned alone_ = 0;  ///< turns in a row that waited for one socket only
+  std::optional<std::promise<Staying>> still_;  ///< of pause(), until all are
+  Staying staying_;                             ///< for that
+  unsigned alone_ = 0;                          ///< turns in a row that waited for one socket only
   rtrs::MakeOneCall make_call_;
   std::unique_ptr<rtrs::OneCall> call_;  ///< its thread's; what is sent may wait for the next turn
   std::chrono::steady_clock::time_point no_yield_before_{};

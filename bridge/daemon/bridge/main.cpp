@@ -42,6 +42,8 @@ namespace {
 
 /// For requests under way; less than kLeaveWithin by the time that closing everything takes.
 constexpr std::chrono::milliseconds kDrain{3000};
+/// Of that, for clients whose requests have ended.
+constexpr std::chrono::milliseconds kTimeToLetGo{500};
 
 int complain(const std::string& text) {
   log_function()(rtrs::LogLevel::error, text);
@@ -276,7 +278,11 @@ int serve(const BridgeOptions& options, const DiskFiles* files) {
   auto clients = left.end();
   disks.stop();
   std::optional<nbd::Front::ReleasingAll> releasing;
-  if (manager_keeps_descriptors()) releasing = front.release_all();
+  if (manager_keeps_descriptors()) {
+    // A right that one of them may still be granted is known of all when the first is let go.
+    front.pause(until - kTimeToLetGo);
+    releasing = front.release_all();
+  }
   disks.end(until);
   if (releasing) {
     std::ranges::move(releasing->await(until), std::back_inserter(clients));
