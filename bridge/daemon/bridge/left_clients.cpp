@@ -25,6 +25,7 @@ namespace {
 /// Between two attempts to open a disk, and to see that the bridge ends.
 constexpr std::chrono::milliseconds kAgain{250}, kMoment{50};
 
+constexpr const char* kOtherWriter = "another client may have written meanwhile";
 constexpr std::string_view kRecord = "clients", kClient = "client-";
 // ---- Descriptors -------------------------------------------------------------------------------
 
@@ -138,17 +139,6 @@ std::string LeftClients::open_now(const ClientConfig& config, nbd::Exports& expo
   return "";
 }
 
-void LeftClients::claim() {
-  for (auto& [name, clients] : waiting_) {
-    for (Waiting& each : clients) {
-      if (!each.client.disk->writer || !each.disk->must_claim()) continue;
-      if (const int error = each.disk->claim_now({}); error != 0)
-        tell(rtrs::LogLevel::warning, in_quotes(name) + ": its clients cannot write any more: " +
-                                          std::string{describe_error(error)});
-    }
-  }
-}
-
 void LeftClients::go_on(const ClientConfig& config, nbd::Exports& exports, nbd::Front& front) {
   // From here on their requests are served, and must not be served by another start as well.
   for (const std::string& name : std::exchange(names_, {})) forget_descriptor(name);
@@ -172,7 +162,8 @@ void LeftClients::run(const ClientConfig& config, nbd::Exports& exports, nbd::Fr
     for (auto disk = waiting_.begin(); disk != waiting_.end() && !over_;) {
       const bool last = std::chrono::steady_clock::now() >= until;
       const std::string& name = config.dynamic_export ? disk->first : std::string{};
-      disk = open_all(name, disk->second, exports, last) ? serve(disk, front) : std::next(disk);
+      const bool ready = open_all(name, disk->second, exports, last) && claim(disk->second);
+      disk = ready ? serve(disk, front) : std::next(disk);
     }
     if (first && !over_) front.open_door();
     for (auto pause = kAgain; !waiting_.empty() && !over_ && pause.count() > 0; pause -= kMoment)
@@ -185,8 +176,7 @@ void LeftClients::run(const ClientConfig& config, nbd::Exports& exports, nbd::Fr
 /// bridge ends.
 bool LeftClients::open_all(const std::string& name, std::vector<Waiting>& clients,
                            nbd::Exports& exports, bool last) {
-  const Interrupt interrupt{
-      [](void* over) { return static_cast<std::atomic<bool>*>(over)->load(); }, &over_};
+  const Interrupt interrupt = until_over();
   for (Waiting& each : clients) {
     if (each.disk) continue;
     Absent absent = Absent::refused;
@@ -202,16 +192,45 @@ bool LeftClients::open_all(const std::string& name, std::vector<Waiting>& client
       continue;
     }
     if (over_ && (*opened)->must_claim()) return false;  // perhaps for that reason only
-    // Those who knew the same have the same answer.
-    const LeftDisk refused = *each.client.disk;
-    disconnect(clients, why, [&refused](const Waiting& other) {
-      return other.client.disk->writer == refused.writer &&
-             other.client.disk->witness.writer_serial == refused.witness.writer_serial &&
-             other.client.disk->witness.sight == refused.witness.sight;
-    });
+    disconnect_alike(clients, each, why);
     return open_all(name, clients, exports, last);
   }
   return true;
+}
+
+/// Takes the right to change the disk for those who had it, before they are served: it was theirs
+/// without a further write. False: not yet, as the bridge ends.
+bool LeftClients::claim(std::vector<Waiting>& clients) {
+  for (Waiting& each : clients) {
+    if (!each.client.disk->writer) continue;
+    const int error = each.disk->claim_now(until_over());
+    if (error == 0) continue;
+    if (over_) return false;
+    if (error == EPERM || error == ESTALE) {
+      disconnect_alike(clients, each, kOtherWriter);
+      return claim(clients);
+    }
+    tell(rtrs::LogLevel::warning,
+         in_quotes(each.client.disk->name) +
+             ": the right to write is asked for again at the next write: " +
+             std::string{describe_error(error)});
+  }
+  return true;
+}
+
+/// Disconnects those who knew the same as one that is refused: they have the same answer.
+void LeftClients::disconnect_alike(std::vector<Waiting>& clients, Waiting& one,
+                                   const std::string& why) {
+  const LeftDisk refused = *one.client.disk;
+  disconnect(clients, why, [&refused](const Waiting& other) {
+    return other.client.disk->writer == refused.writer &&
+           other.client.disk->witness.writer_serial == refused.witness.writer_serial &&
+           other.client.disk->witness.sight == refused.witness.sight;
+  });
+}
+
+Interrupt LeftClients::until_over() {
+  return {[](void* over) { return static_cast<std::atomic<bool>*>(over)->load(); }, &over_};
 }
 
 /// Those of the clients without their disk that `whom` says.

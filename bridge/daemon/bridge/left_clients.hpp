@@ -40,8 +40,6 @@ class LeftClients {
   /// Opens the disks of all, once. Then go_on() serves them at once. Returns "" or why one client
   /// could not go on.
   std::string open_now(const ClientConfig& config, nbd::Exports& exports);
-  /// Asks for the right to change the disks that open_now() has opened for writers.
-  void claim();
   /// Has the front serve them, on a thread of its own, because the server may have to be awaited,
   /// for no-path-timeout. Those whose disk is not what it was are disconnected. The front's door is
   /// opened when each disk has been tried once. The arguments must outlive end(). When settled().
@@ -63,8 +61,11 @@ class LeftClients {
   void run(const ClientConfig& config, nbd::Exports& exports, nbd::Front& front);
   bool open_all(const std::string& name, std::vector<Waiting>& clients, nbd::Exports& exports,
                 bool last);
+  bool claim(std::vector<Waiting>& clients);
   static void disconnect(std::vector<Waiting>& clients, const std::string& why,
                          const std::function<bool(const Waiting&)>& whom);
+  static void disconnect_alike(std::vector<Waiting>& clients, Waiting& one, const std::string& why);
+  Interrupt until_over();
   static void bring_up_to_date(std::vector<Waiting>& clients);
   Disks::iterator serve(Disks::iterator disk, nbd::Front& front);
 
