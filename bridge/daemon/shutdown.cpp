@@ -28,6 +28,7 @@ struct State {
   int signal = 0;
   std::vector<std::string> files;
   std::function<void()> hangup;
+  std::function<void()> user_signal;
 };
 
 /// Never destroyed: the signal thread uses it until the very end.
@@ -56,8 +57,12 @@ int first_of(const sigset_t& signals) {
   for (;;) {
     int number = 0;
     if (sigwait(&signals, &number) != 0) continue;
-    if (number != SIGHUP) return number;
+    if (number != SIGHUP && number != SIGUSR2) return number;
     const std::lock_guard lock{state().mutex};
+    if (number == SIGUSR2) {
+      if (state().user_signal) state().user_signal();
+      continue;
+    }
     if (state().hangup) {
       state().hangup();
       continue;
@@ -109,8 +114,9 @@ void take_signals() {
   ::signal(SIGXFSZ, SIG_IGN);
   // Other programs' sign to open their logs anew.
   ::signal(SIGUSR1, SIG_IGN);
-  ::signal(SIGUSR2, SIG_IGN);
+  ::signal(SIGUSR2, SIG_DFL);  // what is ignored is not waited for
   sigset_t signals = watched();
+  sigaddset(&signals, SIGUSR2);
   if (hangup_matters()) sigaddset(&signals, SIGHUP);
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   std::thread{watch, signals}.detach();
@@ -119,6 +125,11 @@ void take_signals() {
 void on_hangup(std::function<void()> work) {
   const std::lock_guard lock{state().mutex};
   state().hangup = std::move(work);
+}
+
+void on_user_signal(std::function<void()> work) {
+  const std::lock_guard lock{state().mutex};
+  state().user_signal = std::move(work);
 }
 
 void signals_mean_drain() {
@@ -150,6 +161,11 @@ void removed(const std::string& file) {
 void remove_files() {
   const std::lock_guard lock{state().mutex};
   for (const std::string& file : state().files) ::unlink(file.c_str());
+}
+
+void keep_files() {
+  const std::lock_guard lock{state().mutex};
+  state().files.clear();
 }
 
 void leave(int status) {

@@ -24,6 +24,9 @@ void take_signals();
 /// on the thread of the signals, and must not wait.
 void on_hangup(std::function<void()> work);
 
+/// Sets the action of SIGUSR2, which has none else, as on_hangup() does.
+void on_user_signal(std::function<void()> work);
+
 /// Call it before the program reports that it is ready.
 void signals_mean_drain();
 
@@ -36,6 +39,8 @@ bool shutdown_begun();
 /// Adds a file that is removed when the process ends in a hurry, or by remove_files().
 void remove_at_exit(const std::string& file);
 void remove_files();
+/// All of them belong to another process from now on.
+void keep_files();
 /// The file is removed already.
 void removed(const std::string& file);
 

@@ -36,6 +36,10 @@ class Listener {
  public:
   /// Takes over a socket that listens already (socket activation).
   explicit Listener(int fd) : fd_{fd} {}
+  /// Takes over one of another process, which listens on this address; "": socket activation.
+  static Listener adopt(int fd, const std::string& address) {
+    return Listener{fd, address.starts_with("unix:") ? address.substr(5) : ""};
+  }
   Listener(Listener&& other) noexcept
       : fd_{std::exchange(other.fd_, -1)}, path_{std::exchange(other.path_, {})} {}
   Listener& operator=(Listener&&) = delete;

@@ -30,6 +30,16 @@ bool is_local(const std::string& address) {
          address.starts_with("tcp:localhost:");
 }
 
+/// Those of the options, or the usual one.
+std::vector<nbd::NbdAddress> addresses_of(const BridgeOptions& options, bool inherits) {
+  const bool none = options.listen.empty() && options.other_face.empty() && !options.kernel &&
+                    options.disks.empty();
+  if (!none || inherits) return options.listen;
+  nbd::NbdAddress usual;
+  usual.host = "127.0.0.1";
+  return {usual};
+}
+
 void tell_of(const std::string& trouble) {
   log_function()(rtrs::LogLevel::warning,
                  "cannot listen on " + trouble + "; it is tried again every second");
@@ -49,11 +59,13 @@ struct BridgeListeners::State {
   bool telling = false;  ///< on_change() is being called
   std::vector<Status> open;
   std::vector<Late> late;
+  std::vector<LeftListener> left;  ///< of those that are open
   Take take;
   std::function<void()> on_change;
 
-  void add(const std::vector<nbd::Listener>& listeners) {
+  void add(const std::vector<nbd::Listener>& listeners, const std::string& address) {
     for (const nbd::Listener& each : listeners) {
+      left.push_back({address, each.fd()});
       open.push_back({each.address(), "", each.reachable_from_outside()});
     }
   }
@@ -65,21 +77,17 @@ tl::expected<std::unique_ptr<BridgeListeners>, std::string> BridgeListeners::ope
   if (!inherited) return tl::unexpected(inherited.error());
   std::unique_ptr<BridgeListeners> self{new BridgeListeners{std::make_shared<State>()}};
   for (const int fd : *inherited) self->first_.emplace_back(fd);
-  std::vector<nbd::NbdAddress> addresses = options.listen;
+  self->state_->add(self->first_, "");
   const bool is_other = !options.other_face.empty();
   if (is_other && !self->first_.empty()) {
     return tl::unexpected("the service manager hands over sockets for NBD clients, and --listen " +
                           options.other_face + " serves none; take its socket unit away");
   }
   if (is_other) self->state_->open.push_back({options.other_face, "", false});
-  if (addresses.empty() && self->first_.empty() && !is_other && !options.kernel &&
-      options.disks.empty()) {
-    addresses.emplace_back();
-    addresses.back().host = "127.0.0.1";
-  }
-  for (const nbd::NbdAddress& address : addresses) {
+  for (const nbd::NbdAddress& address : addresses_of(options, !self->first_.empty())) {
     auto opened = nbd::Listener::open(address);
     if (opened) {
+      self->state_->add(*opened, text_of(address));
       std::ranges::move(*opened, std::back_inserter(self->first_));
     } else if (may_come(opened.error().error)) {
       tell_of(opened.error().text);
@@ -88,8 +96,34 @@ tl::expected<std::unique_ptr<BridgeListeners>, std::string> BridgeListeners::ope
       return tl::unexpected(opened.error().text);
     }
   }
-  self->state_->add(self->first_);
   return self;
+}
+
+std::unique_ptr<BridgeListeners> BridgeListeners::of_heir(const BridgeOptions& options) {
+  std::unique_ptr<BridgeListeners> self{new BridgeListeners{std::make_shared<State>()}};
+  for (const nbd::NbdAddress& address : options.listen)
+    self->state_->late.push_back({address, "the predecessor has it"});
+  return self;
+}
+
+std::vector<nbd::Listener> BridgeListeners::adopt(const std::vector<LeftListener>& left) {
+  const std::lock_guard lock{state_->mutex};
+  std::vector<nbd::Listener> all;
+  for (const LeftListener& each : left) {
+    std::vector<nbd::Listener> one;
+    one.push_back(nbd::Listener::adopt(each.socket, each.address));
+    state_->add(one, each.address);
+    std::erase_if(state_->late,
+                  [&](const State::Late& late) { return text_of(late.address) == each.address; });
+    all.push_back(std::move(one.front()));
+  }
+  for (State::Late& late : state_->late) late.trouble.clear();
+  return all;
+}
+
+std::vector<LeftListener> BridgeListeners::left() const {
+  const std::lock_guard lock{state_->mutex};
+  return state_->left;
 }
 
 void BridgeListeners::end() {
@@ -124,7 +158,7 @@ void BridgeListeners::run(const std::shared_ptr<State>& state) {
     const std::string trouble = opened ? "" : opened.error().text;
     if (std::exchange(state->late[n].trouble, trouble) == trouble) continue;
     if (opened) {
-      state->add(*opened);
+      state->add(*opened, text_of(address));
       state->late.erase(state->late.begin() + static_cast<std::ptrdiff_t>(n--));
       log_function()(rtrs::LogLevel::info, "listening on " + state->open.back().address + " now");
       state->take(std::move(*opened));

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "bridge/control/commands.hpp"
+#include "bridge/daemon/bridge/estate.hpp"
 #include "bridge/daemon/bridge/options.hpp"
 #include "bridge/nbd/listener.hpp"
 
@@ -35,6 +36,13 @@ class BridgeListeners {
   ~BridgeListeners() { end(); }
   BridgeListeners(const BridgeListeners&) = delete;
   BridgeListeners& operator=(const BridgeListeners&) = delete;
+
+  /// Listens on nothing yet: adopt() is to come.
+  static std::unique_ptr<BridgeListeners> of_heir(const BridgeOptions& options);
+  /// Takes over sockets of the predecessor, once. Addresses without one are late.
+  std::vector<nbd::Listener> adopt(const std::vector<LeftListener>& left);
+  /// Those that are open, for an heir. The front has them.
+  std::vector<LeftListener> left() const;
 
   /// Hands over the sockets that are open from the start, once.
   std::vector<nbd::Listener> take_first();

@@ -3,12 +3,15 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <cstdio>
 #include <exception>
+#include <functional>
 #include <iterator>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <thread>
@@ -21,11 +24,13 @@
 #include "bridge/control/unix_socket.hpp"
 #include "bridge/daemon/bridge/annex.hpp"
 #include "bridge/daemon/bridge/disk_files.hpp"
+#include "bridge/daemon/bridge/heir.hpp"
 #include "bridge/daemon/bridge/kernel_disks.hpp"
 #include "bridge/daemon/bridge/left_clients.hpp"
 #include "bridge/daemon/bridge/listeners.hpp"
 #include "bridge/daemon/bridge/metrics.hpp"
 #include "bridge/daemon/bridge/options.hpp"
+#include "bridge/daemon/bridge/predecessor.hpp"
 #include "bridge/daemon/bridge/status.hpp"
 #include "bridge/daemon/logging.hpp"
 #include "bridge/daemon/metrics_common.hpp"
@@ -44,6 +49,8 @@ namespace {
 constexpr std::chrono::milliseconds kDrain{3000};
 /// Of that, for clients whose requests have ended.
 constexpr std::chrono::milliseconds kTimeToLetGo{500};
+/// For clients that were taken back.
+constexpr std::chrono::milliseconds kTimeToSettle{1000}, kSettleAgain{5};
 
 int complain(const std::string& text) {
   log_function()(rtrs::LogLevel::error, text);
@@ -54,13 +61,14 @@ int complain(const std::string& text) {
 /// it after the listeners, because later files at their paths belong to other programs.
 class SocketFiles {
  public:
-  explicit SocketFiles(const std::vector<nbd::Listener>& listeners) {
+  void add(const std::vector<nbd::Listener>& listeners) {
     for (const nbd::Listener& listener : listeners) {
       if (listener.path().empty()) continue;
       remove_at_exit(listener.path());
       paths_.push_back(listener.path());
     }
   }
+  SocketFiles() = default;
   SocketFiles(const SocketFiles&) = delete;
   SocketFiles& operator=(const SocketFiles&) = delete;
   ~SocketFiles() {
@@ -148,8 +156,8 @@ void warn(const BridgeOptions& options, const BridgeListeners& listeners) {
   }
 }
 
-bool serves_nbd(const BridgeOptions& options, const BridgeListeners& listeners) {
-  return options.other_face.empty() && !listeners.status().empty();
+bool serves_nbd(const BridgeOptions& options, const BridgeListeners& listeners, bool is_heir) {
+  return options.other_face.empty() && (is_heir || !listeners.status().empty());
 }
 
 /// Null: there is none.
@@ -191,25 +199,138 @@ void forget_all(const std::vector<StoredDescriptor>& unknown) {
   }
 }
 
-int serve(const BridgeOptions& options, const DiskFiles* files) {
+// ---- Replacement by another program -------------------------------------------------------------
+
+/// "" or the reason why no heir could go on with what this program does.
+std::string why_no_heir(const BridgeOptions& options, Connections& connections,
+                        const LeftClients& left) {
+  if (::getpid() == 1)
+    return "it is the first process of its container, which ends with it: start another container";
+  if (!options.other_face.empty())
+    return options.other_face + " is not handed over: restart it when its users are prepared";
+  if (options.kernel || !options.disks.empty())
+    return "it serves disks of the kernel: restart it, and their requests wait";
+  if (connections.source() != nullptr)
+    return "a disk of several servers is not handed over: restart it when its users are prepared";
+  if (options.client.access == wire::AccessMode::migration)
+    return "access=migration: another host may write, too; try it again after the migration";
+  if (!options.client.session_name.empty())
+    return "its session has a fixed name (session), which two programs cannot have at a time: "
+           "restart it, which its clients survive under a service manager that keeps descriptors";
+  if (!left.settled()) return "NBD clients still wait for their disks; try it again later";
+  return "";
+}
+
+std::string why_not_still(const nbd::Front::Pause& pause) {
+  const auto clients = [](unsigned number) {
+    return std::to_string(number) + (number == 1 ? " NBD client" : " NBD clients");
+  };
+  if (pause.staying.encrypted > 0)
+    return clients(pause.staying.encrypted) +
+           " came over TLS, whose keys do not leave this process: restart it when they are "
+           "prepared";
+  if (pause.staying.others > 0)
+    return clients(pause.staying.others) +
+           " use disks that are not handed over (in mode=passive, lost, or of a server that tells "
+           "no UUID): restart it when they are prepared";
+  return pause.still ? "" : "requests under way do not end: see whether the server works";
+}
+
+/// The disks are closed when it returns, unless the server does not answer.
+Estate let_go(nbd::Front& front, const BridgeListeners& listeners,
+              std::chrono::steady_clock::time_point until) {
+  Estate estate{.listeners = listeners.left(), .clients = front.release_all().await(until)};
+  front.await_closed(until);
+  return estate;
+}
+
+[[noreturn]] void leave_to(pid_t heir, const std::function<void()>& say_goodbye) {
+  keep_files();
+  notify_manager("MAINPID=" + std::to_string(heir) + "\n");
+  say_goodbye();
+  leave(0);
+}
+
+/// Of an heir that cannot follow: nothing here may be touched any more.
+[[noreturn]] void give_way(Predecessor& predecessor, const std::string& why) {
+  predecessor.refuse(why);
+  complain(why);
+  keep_files();
+  leave(1);
+}
+
+/// Connects to the server, so that clients need not wait for that.
+void get_ready(Predecessor& predecessor, Connections& connections) {
+  auto session = connections.session().get({});
+  if (!session) give_way(predecessor, session.error().text);
+}
+
+/// Takes over what the predecessor has, and returns its sockets that listen. The clients are
+/// served by go_on().
+std::vector<nbd::Listener> follow(Predecessor& predecessor, const BridgeOptions& options,
+                                  Connections& connections, BridgeListeners& listeners,
+                                  LeftClients& left) {
+  auto estate = predecessor.await_estate();
+  if (!estate) give_way(predecessor, estate.error());
+  left.take(std::move(estate->clients));
+  // An heir that gives up must leave no trace in the server's numbers of writers.
+  ClientConfig unclaimed = options.client;
+  if (unclaimed.access == wire::AccessMode::read_write) unclaimed.access.reset();
+  nbd::Exports exports{unclaimed, connections};
+  if (const std::string why = left.open_now(unclaimed, exports); !why.empty())
+    give_way(predecessor, why);
+  if (!predecessor.take_over()) give_way(predecessor, "the running program goes on");
+  return listeners.adopt(estate->listeners);
+}
+
+std::vector<ControlCommand> with_upgrade(std::vector<ControlCommand> commands, Heirs& heirs) {
+  commands.push_back(
+      {"upgrade", "[state]",
+       "Begins to replace the program by the one that is installed now, while its "
+       "clients go on; or only says how far that is.",
+       [&heirs](const std::string& argument) -> tl::expected<Json, Failure> {
+         if (argument.empty()) {
+           if (auto asked = heirs.ask(); !asked) return tl::unexpected(asked.error());
+         } else if (argument != "state") {
+           return tl::unexpected(Failure{EINVAL, "upgrade takes no argument but state"});
+         }
+         const Heirs::Status now = heirs.status();
+         return Json{{"state", name_of(now.stage)},
+                     {"trouble", now.trouble},
+                     {"pid", ::getpid()},
+                     {"version", RNBDKIT_VERSION}};
+       }});
+  return commands;
+}
+
+int serve(const BridgeOptions& options, const DiskFiles* files, const Program& program,
+          Predecessor* predecessor) {
   std::vector<StoredDescriptor> stored = stored_descriptors();
   StoredDisks stored_disks = take_stored_disks(stored);
   LeftClients left{stored};
   forget_all(stored);
-  auto opened = BridgeListeners::open(options);
+  const auto fail = [&](const std::string& why) {
+    if (predecessor != nullptr) give_way(*predecessor, why);
+    return complain(why);
+  };
+  auto opened =
+      predecessor != nullptr ? BridgeListeners::of_heir(options) : BridgeListeners::open(options);
   if (!opened) return complain(opened.error());
   BridgeListeners& listeners = **opened;
   std::vector<nbd::Listener> first = listeners.take_first();
-  const SocketFiles socket_files{first};
+  SocketFiles socket_files;
+  socket_files.add(first);
   std::vector<nbd::Listener> served{std::move(first)};
   auto tls = front_tls(options);
-  if (!tls) return complain(tls.error());
+  if (!tls) return fail(tls.error());
   const std::string wrong_place = complaint_about_socket_place(options.client.control);
-  if (!wrong_place.empty()) return complain(wrong_place);
-  warn(options, listeners);
+  if (!wrong_place.empty()) return fail(wrong_place);
+  if (predecessor == nullptr) warn(options, listeners);
   Connections connections{options.client, log_function()};
   // Their disks are opened anyway, and a trial would be one more writer.
-  if (options.client.connect_now && left.empty()) {
+  if (predecessor != nullptr) {
+    get_ready(*predecessor, connections);
+  } else if (options.client.connect_now && left.empty()) {
     if (auto usable = connections.attach(); !usable) return complain(usable.error().text);
   }
   nbd::Exports exports{options.client, connections};
@@ -221,9 +342,10 @@ int serve(const BridgeOptions& options, const DiskFiles* files) {
                     .log = log_function(),
                     .make_call = options.no_uring ? nullptr : &rtrs::make_uring_call}};
   auto other_face = open_other_face(options, exports, front);
-  if (!other_face) return complain(other_face.error());
-  const BridgeMetrics metrics{options.client, connections, front, options.tls_keys.certificates,
-                              serves_nbd(options, listeners) ? options.max_connections : 0};
+  if (!other_face) return fail(other_face.error());
+  const BridgeMetrics metrics{
+      options.client, connections, front, options.tls_keys.certificates,
+      serves_nbd(options, listeners, predecessor != nullptr) ? options.max_connections : 0};
   MetricsServerPtr metrics_server;
   std::optional<LateOpening> late_metrics;
   late_metrics.emplace(
@@ -236,22 +358,54 @@ int serve(const BridgeOptions& options, const DiskFiles* files) {
   auto of_client = metrics.with_limits(client_commands(options.client, connections));
   auto all = with_late(with_listeners(std::move(of_client), listeners), "metrics", *late_metrics);
   std::ranges::move(metrics.commands(), std::back_inserter(all));
-  const ControlCommands commands{disks.with_disks(std::move(all))};
+  std::atomic<bool> ready{false};
+  std::function<void()> say_goodbye;
+  Heirs heirs{
+      program,
+      {.why_not = [&] { return ready ? why_no_heir(options, connections, left) : "it starts"; },
+       .pause = [&](auto until) { return why_not_still(front.pause(until)); },
+       .let_go = [&](auto until) { return let_go(front, listeners, until); },
+       .resume =
+           [&] {
+             front.resume();
+             front.open_door();
+           },
+       .take_back =
+           [&](Estate estate) {
+             front.resume();
+             left.take(std::move(estate.clients));
+             left.go_on(options.client, exports, front);
+             // Usually at once; then the next heir may be asked for.
+             const auto until = std::chrono::steady_clock::now() + kTimeToSettle;
+             while (!left.settled() && std::chrono::steady_clock::now() < until)
+               std::this_thread::sleep_for(kSettleAgain);
+           },
+       .leave = [&](pid_t heir) { leave_to(heir, say_goodbye); }}};
+  const ControlCommands commands{with_upgrade(disks.with_disks(std::move(all)), heirs)};
   std::unique_ptr<ControlSocket> control;
   std::optional<LateOpening> late_control;
   late_control.emplace([&] { return open_control(options.client.control, commands, control); },
                        log_function());
-  late_control->start();
+  if (predecessor == nullptr) late_control->start();
   front.start();
   if (auto begun = disks.begin(); !begun) {
     late_control.reset();
     control.reset();
     return give_back(front, connections, begun.error());
   }
-  late_metrics->start();
   if (*other_face) (*other_face)->open_door();
+  if (predecessor != nullptr) {
+    auto followed = follow(*predecessor, options, connections, listeners, left);
+    socket_files.add(followed);
+    front.add(std::move(followed));
+  }
   signals_mean_drain();
   left.go_on(options.client, exports, front);
+  if (predecessor != nullptr) {
+    predecessor->await_end();
+    late_control->start();
+  }
+  late_metrics->start();
   const std::string wrong = tell_ready(options, listeners, disks);
   listeners.await_others([&](auto late) { front.add(std::move(late)); },
                          [&] { notify_manager(status_line(options, listeners)); });
@@ -259,7 +413,18 @@ int serve(const BridgeOptions& options, const DiskFiles* files) {
     const BridgeStatus status{
         [&] { return connections.status(); },
         [&] { return "in front of " + describe(options.client) + disks.behind_server(); }};
+    say_goodbye = [&] {
+      late_control.reset();
+      control.reset();
+      late_metrics.reset();
+      metrics_server.reset();
+      connections.leave();
+    };
+    ready = true;
+    on_user_signal([&] { (void)heirs.ask(); });
     const std::string signal = wait_for_shutdown();
+    on_user_signal({});
+    heirs.stop();
     notify_manager("STOPPING=1\n");
     log_function()(rtrs::LogLevel::info, signal + ": stopping");
   } else {
@@ -295,8 +460,18 @@ int serve(const BridgeOptions& options, const DiskFiles* files) {
   return wrong.empty() ? 0 : 1;
 }
 
+int serve(const BridgeOptions& options, const DiskFiles* files, const Program& program) {
+  auto predecessor = Predecessor::of_environment();
+  if (!predecessor) return serve(options, files, program, nullptr);
+  try {
+    return serve(options, files, program, &*predecessor);
+  } catch (const std::exception& error) {
+    give_way(*predecessor, error.what());
+  }
+}
+
 /// Serves the disks of files, whose session is that of the first file that is right.
-int serve_disks(const BridgeOptions& options) {
+int serve_disks(const BridgeOptions& options, const Program& program) {
   DiskFiles files{options.disks, options.disk_files};
   auto session = files.session();
   if (!session) {
@@ -307,10 +482,10 @@ int serve_disks(const BridgeOptions& options) {
   session->client.control = options.client.control;
   session->pid_file = options.pid_file;
   session->ready_fd = options.ready_fd;
-  return serve(*session, &files);
+  return serve(*session, &files, program);
 }
 
-int run(const BridgeOptions& options) {
+int run(const BridgeOptions& options, const Program& program) {
   keep_no_freed_memory();
   start_logging(options.log_level);
   if (const std::string wrong = complaint_about_ready_fd(options.ready_fd); !wrong.empty()) {
@@ -320,7 +495,8 @@ int run(const BridgeOptions& options) {
   take_signals();
   raise_descriptor_limit();
   raise_memlock_limit();  // a path over RDMA locks some 65 MiB; it says so then if it may not
-  const int status = options.disks.empty() ? serve(options, nullptr) : serve_disks(options);
+  const int status =
+      options.disks.empty() ? serve(options, nullptr, program) : serve_disks(options, program);
   remove_files();
   return status;
 }
@@ -331,13 +507,15 @@ int run(const BridgeOptions& options) {
 int main(int argc, char** argv) {
   if (!rnbd::open_standard_streams()) return 1;
   try {
-    const auto options = rnbd::parse_bridge_options(argc, argv);
+    const rnbd::Program program = rnbd::Program::of(argc, argv);
+    auto options = rnbd::parse_bridge_options(argc, argv);
     if (!options) {
       const rnbd::EarlyExit& early = options.error();
       std::fputs(early.text.c_str(), early.status == 0 ? stdout : stderr);
       return early.status;
     }
-    const int status = rnbd::run(*options);
+    if (rnbd::Predecessor::is_expected()) options->ready_fd = -1;  // which only the first one has
+    const int status = rnbd::run(*options, program);
     rnbd::finish_log();
     return status;
   } catch (const std::exception& error) {
