@@ -16,6 +16,7 @@
 #include <string>
 #include <thread>
 #include <tl/expected.hpp>
+#include <utility>
 #include <vector>
 
 #include "bridge/control/commands.hpp"
@@ -28,6 +29,7 @@
 #include "bridge/ctl/mapping.hpp"
 #include "bridge/ctl/output.hpp"
 #include "bridge/ctl/program_words.hpp"
+#include "bridge/ctl/upgrade.hpp"
 #include "bridge/ctl/words.hpp"
 #include "bridge/daemon/cli.hpp"
 #include "bridge/daemon/process.hpp"
@@ -275,7 +277,25 @@ int follow(const Invocation& invocation, const CtlAnnex& annex) {
   }
 }
 
+int upgrade(const Invocation& invocation) {
+  const bool quiet = invocation.json || ::isatty(STDOUT_FILENO) != 1;
+  const auto told = upgrade_program(
+      invocation.socket,
+      quiet ? [](const std::string&) {} : [](const std::string& line) { say(line + "\n"); });
+  if (!told)
+    return fail(invocation, told.error().error,
+                invocation.socket + ": " + readable_text(told.error().text));
+  if (invocation.json) {
+    say(readable_json(told->dump()) + "\n");
+  } else {
+    say("replaced by process " + std::to_string(said_number(*told, "pid")) + ", version " +
+        readable_text(said_text(*told, "version")) + "\n");
+  }
+  return 0;
+}
+
 int run(const Invocation& invocation) {
+  if (invocation.words == std::vector<std::string>{"upgrade"}) return upgrade(invocation);
   if (invocation.words.front() == "top") return top(invocation);
   if (const CtlAnnex* annex = annex_of_long(invocation.words)) return follow(invocation, *annex);
   return invocation.watch ? watch(invocation) : ask_once(invocation);
@@ -371,6 +391,9 @@ tl::expected<Invocation, EarlyExit> parse(int argc, const char* const* argv) {
   if (invocation.socket == "version" && invocation.words.empty()) {  // as IONOS's rnbd has it
     return tl::unexpected(EarlyExit{0, app.version() + "\n"});
   }
+  // As `rnbd-ctl show NAME`, too.
+  if (invocation.socket == "upgrade" && invocation.words.size() == 1)
+    std::swap(invocation.socket, invocation.words.front());
   if (std::string wrong = find_socket(invocation); !wrong.empty()) {
     return tl::unexpected(usage_error(app, wrong));
   }
