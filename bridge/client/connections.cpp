@@ -99,11 +99,11 @@ tl::expected<std::string, Failure> Connections::default_device(const Interrupt& 
 
 /// Another client may write to it. Perhaps it leaves in this moment. Otherwise this one reads only,
 /// so that attaching a disk in use fails now, and not at its first write.
-tl::expected<void, Failure> Connections::wait_for_writer(RemoteDevice& device,
+tl::expected<void, Failure> Connections::wait_for_writer(RemoteDevice& device, Absent absent,
                                                          const Interrupt& interrupt) {
-  constexpr std::chrono::seconds kMoment{1};
+  const std::chrono::seconds moment{absent == Absent::refused_at_once ? 0 : 1};
   constexpr std::chrono::milliseconds kPause{50};
-  const auto deadline = std::chrono::steady_clock::now() + kMoment;
+  const auto deadline = std::chrono::steady_clock::now() + moment;
   const std::uint64_t seen = device.sight();
   while (device.in_use() && !interrupt()) {
     // The server may not have noticed yet that our last session died with this device open.
@@ -167,7 +167,7 @@ tl::expected<std::unique_ptr<RemoteDevice>, Failure> Connections::open_in(
     auto opened = session.open(wanted.device, options, interrupt);
     if (opened) {
       if (!options.unclaimed || readonly) return opened;
-      auto waited = wait_for_writer(**opened, interrupt);
+      auto waited = wait_for_writer(**opened, absent, interrupt);
       if (!waited) return tl::unexpected(waited.error());
       return opened;
     }

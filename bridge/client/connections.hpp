@@ -20,8 +20,9 @@ class DiskSource;
 
 /// A user's patience with storage that the server does not have yet.
 enum class Absent : std::uint8_t {
-  awaited,  ///< it is asked for again until connect-timeout has passed
-  refused,  ///< the server's answer counts
+  awaited,          ///< it is asked for again until connect-timeout has passed
+  refused,          ///< the server's answer counts
+  refused_at_once,  ///< likewise, and no other client that writes is awaited
 };
 
 /// Owns every open device, because nbdkit does not close them when it ends.
@@ -95,7 +96,8 @@ class Connections {
                                                                bool readonly,
                                                                const Interrupt& interrupt,
                                                                Absent& absent);
-  tl::expected<void, Failure> wait_for_writer(RemoteDevice& device, const Interrupt& interrupt);
+  tl::expected<void, Failure> wait_for_writer(RemoteDevice& device, Absent absent,
+                                              const Interrupt& interrupt);
   Disk* keep(std::unique_ptr<Disk> disk);
   Failure named(Failure failure) const;
   Failure advised(Failure failure) const;

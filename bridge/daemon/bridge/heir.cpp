@@ -30,6 +30,8 @@ constexpr std::chrono::seconds kTimeToGetReady{15};
 constexpr std::chrono::milliseconds kTimeToPause{250};
 /// For the disks to be closed here, and opened by the heir.
 constexpr std::chrono::seconds kTimeToClose{2}, kTimeToOpen{2};
+/// On top, for the disk of each client.
+constexpr std::chrono::milliseconds kTimeToOpenOne{20};
 /// For a process that has closed its end.
 constexpr std::chrono::milliseconds kTimeToDie{500};
 constexpr int kHeirDescriptor = 3;
@@ -251,7 +253,8 @@ std::string Heirs::replace(Child& child, Estate& estate) {
   take(Turn::still);
   estate = steps_.let_go(steady_clock::now() + kTimeToClose);
   if (!child.link().send_estate(estate)) return child.how_it_ended();
-  const auto serves = child.await(HeirMessage::serves, kTimeToOpen, over_.descriptor());
+  const auto patience = kTimeToOpen + estate.clients.size() * kTimeToOpenOne;
+  const auto serves = child.await(HeirMessage::serves, patience, over_.descriptor());
   if (!serves) return serves.error();
   // Nothing may be taken back behind this.
   if (!child.link().send(HeirMessage::go)) return child.how_it_ended();

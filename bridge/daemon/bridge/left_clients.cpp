@@ -35,13 +35,15 @@ void close_all(std::vector<nbd::Released>& clients) {
   }
 }
 
+/// Another client writes to it at present, so that this one may only read.
+bool is_only_refused(Disk& disk) { return disk.read_only() && !disk.geometry().read_only; }
+
 /// "" or why the client must not go on with this disk.
 std::string complaint_about(const nbd::Released& client, Disk& disk, const nbd::Exports& exports,
                             const Interrupt& interrupt) {
   if (std::string why = disk.go_on_from(*client.disk, interrupt); !why.empty()) return why;
-  // Another client writes to it at present. This one reads, as it did before.
-  const bool only_refused = disk.read_only() && !disk.geometry().read_only;
-  if (!client.disk->writer && only_refused) return "";
+  // It reads, as it did before.
+  if (!client.disk->writer && is_only_refused(disk)) return "";
   unsigned now = exports.flags(disk, client.framing);
   const bool extents = disk.geometry().extents;
   if (client.framing == nbd::Framing::extended && client.block_status && extents)
@@ -128,7 +130,7 @@ void LeftClients::take(std::vector<nbd::Released> clients) {
 std::string LeftClients::open_now(const ClientConfig& config, nbd::Exports& exports) {
   for (auto& [name, clients] : waiting_) {
     for (Waiting& each : clients) {
-      Absent absent = Absent::refused;
+      Absent absent = Absent::refused_at_once;  // the predecessor has closed it
       auto opened = exports.open(config.dynamic_export ? name : std::string{}, {}, absent);
       if (!opened) return opened.error().text;
       const std::string why = complaint_about(each.client, **opened, exports, {});
@@ -177,9 +179,15 @@ void LeftClients::run(const ClientConfig& config, nbd::Exports& exports, nbd::Fr
 bool LeftClients::open_all(const std::string& name, std::vector<Waiting>& clients,
                            nbd::Exports& exports, bool last) {
   const Interrupt interrupt = until_over();
+  // The session before may seem to write still. One client waits for that, and not each.
+  bool is_written = false;
   for (Waiting& each : clients) {
-    if (each.disk) continue;
-    Absent absent = Absent::refused;
+    if (each.disk) {
+      is_written = is_written || is_only_refused(*each.disk);
+      continue;
+    }
+    Absent absent =
+        is_written || each.client.disk->read_only ? Absent::refused_at_once : Absent::refused;
     auto opened = exports.open(name, interrupt, absent);
     if (!opened) {
       if (over_ || (!last && may_pass(opened.error().error))) return false;
@@ -188,6 +196,7 @@ bool LeftClients::open_all(const std::string& name, std::vector<Waiting>& client
     }
     const std::string why = complaint_about(each.client, **opened, exports, interrupt);
     if (why.empty()) {
+      is_written = is_written || is_only_refused(**opened);
       each.disk = *std::move(opened);
       continue;
     }
