@@ -133,8 +133,9 @@ void on_user_signal(std::function<void()> work) {
 }
 
 void signals_mean_drain() {
-  const std::lock_guard lock{state().mutex};
+  std::unique_lock lock{state().mutex};
   state().serving = true;
+  state().changed.wait(lock, [] { return state().signal == 0; });  // else for ever
 }
 
 std::string wait_for_shutdown() {

@@ -27,7 +27,8 @@ void on_hangup(std::function<void()> work);
 /// Sets the action of SIGUSR2, which has none else, as on_hangup() does.
 void on_user_signal(std::function<void()> work);
 
-/// Call it before the program reports that it is ready.
+/// Call it before the program reports that it is ready. Does not return if a signal is ending the
+/// process already.
 void signals_mean_drain();
 
 /// Blocks until the first signal; returns its name.

@@ -279,6 +279,8 @@ std::vector<nbd::Listener> follow(Predecessor& predecessor, const BridgeOptions&
   nbd::Exports exports{unclaimed, connections};
   if (const std::string why = left.open_now(unclaimed, exports); !why.empty())
     give_way(predecessor, why);
+  // Behind its answer the clients are here, and must be left to the next start.
+  signals_mean_drain();
   if (!predecessor.take_over()) give_way(predecessor, "the running program goes on");
   return listeners.adopt(estate->listeners);
 }
@@ -398,8 +400,9 @@ int serve(const BridgeOptions& options, const DiskFiles* files, const Program& p
     auto followed = follow(*predecessor, options, connections, listeners, left);
     socket_files.add(followed);
     front.add(std::move(followed));
+  } else {
+    signals_mean_drain();
   }
-  signals_mean_drain();
   left.go_on(options.client, exports, front);
   if (predecessor != nullptr) {
     predecessor->await_end();
