@@ -72,6 +72,7 @@ void Front::start() {
     workers_.push_back(
         std::make_unique<Worker>(i, pool_, into(request_complaints_), options_.make_call));
   }
+  acceptor_ = std::thread{[this] { accept_clients(); }};
 }
 
 void Front::open_door() {
@@ -79,7 +80,7 @@ void Front::open_door() {
     const std::lock_guard lock{mutex_};
     accepts_ = true;
   }
-  acceptor_ = std::thread{[this] { accept_clients(); }};
+  changed_.notify_all();
 }
 
 void Front::add(std::vector<Listener> listeners) {
@@ -97,6 +98,8 @@ void Front::stop(std::chrono::milliseconds patience) {
     const std::lock_guard lock{mutex_};
     stopping_ = true;
   }
+  changed_.notify_all();
+  if (acceptor_.joinable()) acceptor_.join();  // else it could not be started
   for (const auto& worker : workers_) worker->stop(patience);
   {
     std::unique_lock lock{mutex_};
@@ -106,12 +109,10 @@ void Front::stop(std::chrono::milliseconds patience) {
 }
 
 void Front::stop_accepting() {
-  {
-    const std::lock_guard lock{mutex_};
-    accepts_ = false;
-  }
+  std::unique_lock lock{mutex_};
+  accepts_ = false;
   wake_.wake();
-  if (acceptor_.joinable()) acceptor_.join();  // else it could not be started, or was closed before
+  changed_.wait(lock, [this] { return !accepting_; });
 }
 
 /// Nobody comes in any more.
@@ -157,13 +158,19 @@ void Front::accept_clients() {
   }
 }
 
-/// Takes up new listeners. False: no more clients are let in.
+/// Takes up new listeners when the door is open. False: that will not be again.
 bool Front::take_up_listeners() {
   wake_.clear();
-  const std::lock_guard lock{mutex_};
+  std::unique_lock lock{mutex_};
+  if (!accepts_) {
+    accepting_ = false;
+    changed_.notify_all();
+    changed_.wait(lock, [this] { return accepts_ || stopping_; });
+  }
+  accepting_ = accepts_;
   std::ranges::move(added_, std::back_inserter(listeners_));
   added_.clear();
-  return accepts_;
+  return accepting_;
 }
 
 void Front::admit(int socket) {

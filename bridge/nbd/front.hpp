@@ -41,6 +41,7 @@ class Front {
   Front(const Front&) = delete;
   Front& operator=(const Front&) = delete;
 
+  /// Errors: std::system_error (no threads).
   void start();
   /// Not while it is open, not after stop(), and behind pause() only after resume().
   void open_door();
@@ -139,10 +140,11 @@ class Front {
 
   std::mutex mutex_;
   std::condition_variable changed_;
-  Meetings meetings_;            ///< oldest first; guarded by mutex_, as the next four
-  unsigned turned_away_ = 0;     ///< of meetings_
-  std::vector<Listener> added_;  ///< not taken up yet
-  bool accepts_ = false;
+  Meetings meetings_;                  ///< oldest first; guarded by mutex_, as the next ones
+  unsigned turned_away_ = 0;           ///< of meetings_
+  std::vector<Listener> added_;        ///< not taken up yet
+  bool accepts_ = false;               ///< the door is open
+  bool accepting_ = false;             ///< the accepting thread has seen that
   std::atomic<bool> closed_{false};    ///< nobody comes in any more; changes with mutex_ held
   std::atomic<bool> stopping_{false};  ///< likewise
 };

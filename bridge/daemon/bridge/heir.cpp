@@ -13,6 +13,7 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <system_error>
 #include <utility>
 
 #include "bridge/daemon/logging.hpp"
@@ -188,9 +189,15 @@ tl::expected<void, Failure> Heirs::ask() {
     return tl::unexpected(Failure{EOPNOTSUPP, trouble_});
   }
   if (thread_.joinable()) thread_.join();
-  stage_ = row->to;
+  try {
+    thread_ = std::thread{[this] { run(); }};
+  } catch (const std::system_error& error) {
+    trouble_ = std::string{"there is no thread for that: "} + error.what();
+    tell(rtrs::LogLevel::warning, "not replaced by the new program: " + trouble_);
+    return tl::unexpected(Failure{EAGAIN, trouble_});
+  }
+  stage_ = row->to;  // its thread waits for the mutex first
   running_ = true;
-  thread_ = std::thread{[this] { run(); }};
   return {};
 }
 
@@ -216,6 +223,7 @@ Step Heirs::take(Turn turn) {
 }
 
 void Heirs::run() {
+  { const std::lock_guard asked{mutex_}; }
   Child child;
   Estate estate;
   const std::string why = replace(child, estate);

@@ -51,7 +51,8 @@ class Heirs {
   Heirs(const Heirs&) = delete;
   Heirs& operator=(const Heirs&) = delete;
 
-  /// Begins. Errors: EBUSY (one is under way), EOPNOTSUPP with what keeps it from being done.
+  /// Begins. Errors: EBUSY (one is under way), EAGAIN (no thread), EOPNOTSUPP with what keeps it
+  /// from being done.
   tl::expected<void, rtrs::Failure> ask();
   /// Ends what is under way; the program goes on itself. No other begins.
   void stop();

@@ -12,6 +12,7 @@
 #include <map>
 #include <optional>
 #include <string_view>
+#include <system_error>
 #include <utility>
 
 #include "bridge/daemon/logging.hpp"
@@ -147,10 +148,15 @@ void LeftClients::go_on(const ClientConfig& config, nbd::Exports& exports, nbd::
   if (waiting_.empty()) return front.open_door();
   if (thread_.joinable()) thread_.join();
   settled_ = false;
-  thread_ = std::thread{[this, &config, &exports, &front] {
+  const auto work = [this, &config, &exports, &front] {
     run(config, exports, front);
     settled_ = true;
-  }};
+  };
+  try {
+    thread_ = std::thread{work};
+  } catch (const std::system_error&) {
+    work();  // usually it takes little, and the clients are here already
+  }
 }
 
 /// New clients come in behind the first attempt for all disks: they might write meanwhile, and
