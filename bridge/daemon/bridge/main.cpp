@@ -14,6 +14,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -49,6 +50,8 @@ namespace {
 constexpr std::chrono::milliseconds kDrain{3000};
 /// Of that, for clients whose requests have ended.
 constexpr std::chrono::milliseconds kTimeToLetGo{500};
+/// For closing everything but the clients behind a replacement.
+constexpr std::chrono::seconds kTimeForGoodbye{3};
 /// For clients that were taken back.
 constexpr std::chrono::milliseconds kTimeToSettle{1000}, kSettleAgain{5};
 
@@ -247,7 +250,14 @@ Estate let_go(nbd::Front& front, const BridgeListeners& listeners,
 [[noreturn]] void leave_to(pid_t heir, const std::function<void()>& say_goodbye) {
   keep_files();
   notify_manager("MAINPID=" + std::to_string(heir) + "\n");
-  say_goodbye();
+  try {
+    std::thread{[] {
+      std::this_thread::sleep_for(kTimeForGoodbye);
+      leave(0);
+    }}.detach();
+    say_goodbye();
+  } catch (const std::system_error&) {  // no thread; the server learns of the end anyway
+  }
   leave(0);
 }
 
@@ -405,7 +415,8 @@ int serve(const BridgeOptions& options, const DiskFiles* files, const Program& p
   }
   left.go_on(options.client, exports, front);
   if (predecessor != nullptr) {
-    predecessor->await_end();
+    if (!predecessor->await_end(&shutdown_begun))
+      log_function()(rtrs::LogLevel::warning, "the old program has not ended yet");
     late_control->start();
   }
   late_metrics->start();

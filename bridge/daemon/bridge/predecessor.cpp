@@ -2,6 +2,7 @@
 #include "bridge/daemon/bridge/predecessor.hpp"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/socket.h>
 #include <sys/time.h>
 #include <unistd.h>
@@ -9,6 +10,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <vector>
@@ -21,6 +23,9 @@ constexpr std::size_t kMostSockets = 200;
 constexpr std::size_t kMostText = 1000;
 /// For a message to a process that does not read.
 constexpr timeval kSendPatience{.tv_sec = 2, .tv_usec = 0};
+/// For the predecessor to leave, which limits itself, also if this program must end; and between
+/// two looks at that.
+constexpr std::chrono::milliseconds kTimeToLeave{5000}, kHurry{500}, kLookAgain{20};
 
 }  // namespace
 
@@ -132,11 +137,14 @@ bool Predecessor::take_over() {
   return message && message->front() == static_cast<char>(HeirMessage::go);
 }
 
-void Predecessor::await_end() {
-  std::vector<int> none;
-  while (link_.receive(none)) {
-  }
+bool Predecessor::await_end(bool (*hurry)()) {
+  const auto begin = std::chrono::steady_clock::now();
+  pollfd end{link_.descriptor(), POLLIN, 0};
+  int n = 0;
+  while (n <= 0 && std::chrono::steady_clock::now() - begin < (hurry() ? kHurry : kTimeToLeave))
+    n = ::poll(&end, 1, static_cast<int>(kLookAgain.count()));
   link_.close();
+  return n > 0;
 }
 
 }  // namespace rnbd

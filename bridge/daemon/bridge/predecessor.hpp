@@ -63,8 +63,9 @@ class Predecessor {
   void refuse(const std::string& why) { link_.send(HeirMessage::refuse, why); }
   /// Says that this program could serve. False: the other one goes on itself.
   bool take_over();
-  /// Waits until the other one has left.
-  void await_end();
+  /// Waits until the other one has left, for some seconds, or less if `hurry` says so. False: it is
+  /// still there.
+  bool await_end(bool (*hurry)());
 
  private:
   explicit Predecessor(int socket) : link_{socket} {}
