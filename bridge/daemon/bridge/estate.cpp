@@ -163,7 +163,8 @@ tl::expected<Estate, std::string> estate_in(std::span<const std::byte> record) {
       auto client = client_in(body);
       if (!client) return damaged();
       estate.clients.push_back(*std::move(client));
-    } else if ((part->flags & Part::kMustBeKnown) != 0) {
+    } else if ((part->flags & (Part::kMustBeKnown | Part::kHasDescriptor)) != 0) {
+      // The sockets come in the order of their parts, so that none can be passed over.
       return tl::unexpected(std::string{"it has something that a later version needs"});
     }
   }

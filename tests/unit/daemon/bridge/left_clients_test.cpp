@@ -93,6 +93,7 @@ TEST_CASE("what a later version adds to a record of clients is passed over, unle
   };
   REQUIRE(read(with_part(0)));
   CHECK(read(with_part(0))->clients.size() == 1);
+  CHECK_FALSE(read(with_part(1)));  // it has a socket
   CHECK_FALSE(read(with_part(2)));
 }
 
