@@ -94,12 +94,13 @@ std::string status_line(const BridgeOptions& options, const BridgeListeners& lis
          (waits ? "; listening on " + listeners.describe() : "") + "\n";
 }
 
-/// "" or the mistake.
+/// "" or the mistake. An heir has the clients already, and must go on.
 std::string tell_ready(const BridgeOptions& options, const BridgeListeners& listeners,
-                       const KernelDisks& disks) {
+                       const KernelDisks& disks, bool is_heir) {
   if (!options.pid_file.empty()) {
     std::string wrong = write_pid_file(options.pid_file);
-    if (!wrong.empty()) return wrong;
+    if (!wrong.empty() && !is_heir) return wrong;
+    if (!wrong.empty()) complain(wrong);
   }
   std::string ready = "ready" + disks.before_server();
   if (!listeners.status().empty()) ready += ", listening on " + listeners.describe();
@@ -420,7 +421,7 @@ int serve(const BridgeOptions& options, const DiskFiles* files, const Program& p
     late_control->start();
   }
   late_metrics->start();
-  const std::string wrong = tell_ready(options, listeners, disks);
+  const std::string wrong = tell_ready(options, listeners, disks, predecessor != nullptr);
   listeners.await_others([&](auto late) { front.add(std::move(late)); },
                          [&] { notify_manager(status_line(options, listeners)); });
   if (wrong.empty()) {
