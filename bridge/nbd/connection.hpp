@@ -99,6 +99,10 @@ class Connection {
   /// The requests of the connection are given up.
   void give_up();
   bool left() const { return intake_ == Intake::left; }
+  /// Only its last answers are due.
+  bool ending() const {
+    return releasing_ || intake_ == Intake::ending || intake_ == Intake::drained;
+  }
   /// The device has `size` bytes by now. False: calls are under way, which look at the size.
   bool grow(std::uint64_t size);
   /// True: the adopter of the connection watches it.

@@ -318,6 +318,7 @@ Front::Pause Front::pause(std::chrono::steady_clock::time_point until) {
     }
     const Worker::Staying some = answer.get();
     all.staying.encrypted += some.encrypted;
+    all.staying.leaving += some.leaving;
     all.staying.others += some.others;
   }
   return all;

@@ -112,7 +112,9 @@ std::future<Worker::Staying> Worker::pause() {
       if (connection.can_be_handed_over())
         connection.pause();
       else if (!connection.watched() && !connection.left())
-        ++(connection.encrypted() ? staying_.encrypted : staying_.others);
+        ++(connection.encrypted() ? staying_.encrypted
+           : connection.ending()  ? staying_.leaving
+                                  : staying_.others);
     }
     still_ = std::move(*promise);
   });

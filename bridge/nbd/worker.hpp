@@ -78,6 +78,7 @@ class Worker {
   /// are still; it counts the others, which go on.
   struct Staying {
     unsigned encrypted = 0;  ///< clients over TLS
+    unsigned leaving = 0;    ///< clients whose last answers are due
     unsigned others = 0;     ///< clients whose disks nobody else could go on with
   };
   std::future<Staying> pause();

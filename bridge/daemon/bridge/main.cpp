@@ -237,6 +237,8 @@ std::string why_not_still(const nbd::Front::Pause& pause) {
     return clients(pause.staying.others) +
            " use disks that are not handed over (in mode=passive, lost, or of a server that tells "
            "no UUID): restart it when they are prepared";
+  if (pause.staying.leaving > 0)
+    return clients(pause.staying.leaving) + " are about to leave: try it again";
   return pause.still ? "" : "requests under way do not end: see whether the server works";
 }
 
