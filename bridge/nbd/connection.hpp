@@ -123,6 +123,11 @@ class Connection {
   bool paused() const { return paused_; }
   /// Pausing, with all requests answered.
   bool still() const { return paused_ && requests_.in_flight() == 0 && !stream_.has_unsent(); }
+  /// Pausing, and the client must do something before it is still.
+  bool pauses_by_client() const {
+    return paused_ && !left() && !still() &&
+           (full_ || stream_.has_unsent() || (arriving_ != nullptr && requests_.in_flight() == 1));
+  }
   bool encrypted() const { return stream_.encrypted(); }
   /// The device. Only a thread that may wait should destroy it.
   Lease take_lease() { return std::move(agreement_.device); }

@@ -310,7 +310,7 @@ Front::Pause Front::pause(std::chrono::steady_clock::time_point until) {
   close_door();
   std::vector<std::future<Worker::Staying>> answers;
   for (const auto& worker : workers_) answers.push_back(worker->pause());
-  Pause all{.still = true, .staying = {}};
+  Pause all{.still = true, .staying = {}, .silent = 0};
   for (auto& answer : answers) {
     if (answer.wait_until(until) != std::future_status::ready) {
       all.still = false;
@@ -321,6 +321,8 @@ Front::Pause Front::pause(std::chrono::steady_clock::time_point until) {
     all.staying.leaving += some.leaving;
     all.staying.others += some.others;
   }
+  if (all.still) return all;
+  for (const auto& worker : workers_) all.silent += worker->count_silent().get();
   return all;
 }
 

@@ -79,6 +79,7 @@ class Front {
   struct Pause {
     bool still = false;       ///< all requests of those who could be handed over are answered
     Worker::Staying staying;  ///< those who could not; they go on
+    unsigned silent = 0;      ///< those who are not still by their own fault
   };
   /// Closes the door, and has no client begin a request any more that another process could go on
   /// with, until resume() or release_all(). Between start() and stop().

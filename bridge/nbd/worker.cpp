@@ -121,6 +121,16 @@ std::future<Worker::Staying> Worker::pause() {
   return future;
 }
 
+std::future<unsigned> Worker::count_silent() {
+  auto promise = std::make_shared<std::promise<unsigned>>();
+  auto future = promise->get_future();
+  posted_.post([this, promise] {
+    promise->set_value(
+        static_cast<unsigned>(std::ranges::count_if(connections_, &Connection::pauses_by_client)));
+  });
+  return future;
+}
+
 void Worker::resume() {
   posted_.post([this] {
     still_.reset();

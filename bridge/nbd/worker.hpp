@@ -82,6 +82,9 @@ class Worker {
     unsigned others = 0;     ///< clients whose disks nobody else could go on with
   };
   std::future<Staying> pause();
+  /// The number of paused clients that are not still, since they send no more of a request or read
+  /// no answers.
+  std::future<unsigned> count_silent();
   /// Lets the paused clients go on.
   void resume();
   /// Answers the requests in flight, for at most `patience`, and ends.

@@ -239,6 +239,11 @@ std::string why_not_still(const nbd::Front::Pause& pause) {
            "no UUID): restart it when they are prepared";
   if (pause.staying.leaving > 0)
     return clients(pause.staying.leaving) + " are about to leave: try it again";
+  if (pause.silent > 0)
+    return clients(pause.silent) +
+           (pause.silent == 1 ? " sends no more of a request, or reads no answers"
+                              : " send no more of their requests, or read no answers") +
+           ": end it, or try it again";
   return pause.still ? "" : "requests under way do not end: see whether the server works";
 }
 
