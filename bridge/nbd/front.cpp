@@ -299,14 +299,15 @@ std::vector<Released> Front::ReleasingAll::await(std::chrono::steady_clock::time
   return released;
 }
 
+void Front::let_meet(std::chrono::steady_clock::time_point until) {
+  stop_accepting();
+  std::unique_lock lock{mutex_};
+  changed_.wait_until(lock, until, [this] { return meetings_.empty(); });
+}
+
 /// Clients in their handshake have a moment to end it.
 Front::Pause Front::pause(std::chrono::steady_clock::time_point until) {
-  stop_accepting();
-  {
-    std::unique_lock lock{mutex_};
-    const auto moment = std::chrono::steady_clock::now() + kTimeToMeet;
-    changed_.wait_until(lock, std::min(until, moment), [this] { return meetings_.empty(); });
-  }
+  let_meet(std::min(until, std::chrono::steady_clock::now() + kTimeToMeet));
   close_door();
   std::vector<std::future<Worker::Staying>> answers;
   for (const auto& worker : workers_) answers.push_back(worker->pause());

@@ -75,6 +75,9 @@ class Front {
   /// Accepts nobody any more, and begins to end all clients that another process could go on with.
   /// Between start() and stop().
   ReleasingAll release_all();
+  /// Closes the door to others, and lets clients end their handshake, until then at most. Those who
+  /// are served go on. Behind it pause() or open_door().
+  void let_meet(std::chrono::steady_clock::time_point until);
   /// The result of pause().
   struct Pause {
     bool still = false;       ///< all requests of those who could be handed over are answered

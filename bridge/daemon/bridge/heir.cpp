@@ -27,6 +27,8 @@ using std::chrono::steady_clock;
 
 /// For the heir to connect to its server; more than connect-timeout by default.
 constexpr std::chrono::seconds kTimeToGetReady{15};
+/// For handshakes. Only new clients wait meanwhile.
+constexpr std::chrono::milliseconds kTimeToMeet{1500};
 /// For requests under way. Clients wait meanwhile.
 constexpr std::chrono::milliseconds kTimeToPause{250};
 /// For the disks to be closed here, and opened by the heir.
@@ -255,6 +257,7 @@ std::string Heirs::replace(Child& child, Estate& estate) {
   if (ready->substr(0, ready->find(' ')) != std::to_string(estate_version()))
     return "the new program has another version of the record (" + on_one_line(*ready) + ")";
   take(Turn::ready);
+  steps_.let_meet(steady_clock::now() + kTimeToMeet);
   const auto paused = steady_clock::now();
   if (std::string wrong = steps_.pause(steady_clock::now() + kTimeToPause); !wrong.empty())
     return wrong;

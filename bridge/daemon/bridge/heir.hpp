@@ -34,6 +34,7 @@ struct HeirSteps {
   using Time = std::chrono::steady_clock::time_point;
 
   std::function<std::string()> why_not;    ///< "" or what keeps it from being replaced at all
+  std::function<void(Time)> let_meet;      ///< lets clients end their handshakes
   std::function<std::string(Time)> pause;  ///< "", or why clients are not still
   std::function<Estate(Time)> let_go;      ///< of clients that are still
   std::function<void()> resume;            ///< pause() without let_go()

@@ -383,6 +383,7 @@ int serve(const BridgeOptions& options, const DiskFiles* files, const Program& p
   Heirs heirs{
       program,
       {.why_not = [&] { return ready ? why_no_heir(options, connections, left) : "it starts"; },
+       .let_meet = [&](auto until) { front.let_meet(until); },
        .pause = [&](auto until) { return why_not_still(front.pause(until)); },
        .let_go = [&](auto until) { return let_go(front, listeners, until); },
        .resume =
