@@ -306,11 +306,11 @@ void Front::let_meet(std::chrono::steady_clock::time_point until) {
 }
 
 /// Clients in their handshake have a moment to end it.
-Front::Pause Front::pause(std::chrono::steady_clock::time_point until) {
+Front::Pause Front::pause(std::chrono::steady_clock::time_point until, Worker::Others others) {
   let_meet(std::min(until, std::chrono::steady_clock::now() + kTimeToMeet));
   close_door();
   std::vector<std::future<Worker::Staying>> answers;
-  for (const auto& worker : workers_) answers.push_back(worker->pause());
+  for (const auto& worker : workers_) answers.push_back(worker->pause(others));
   Pause all{.still = true, .staying = {}, .silent = 0};
   for (auto& answer : answers) {
     if (answer.wait_until(until) != std::future_status::ready) {

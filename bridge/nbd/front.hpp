@@ -86,7 +86,8 @@ class Front {
   };
   /// Closes the door, and has no client begin a request any more that another process could go on
   /// with, until resume() or release_all(). Between start() and stop().
-  Pause pause(std::chrono::steady_clock::time_point until);
+  Pause pause(std::chrono::steady_clock::time_point until,
+              Worker::Others others = Worker::Others::go_on);
   /// Lets them go on, and accepts clients of another process. The door stays closed.
   void resume();
   /// Waits until the disks of clients that have ended are closed. False: not until then.

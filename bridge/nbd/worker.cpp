@@ -102,15 +102,17 @@ std::future<Worker::Releases> Worker::release_all() {
   return future;
 }
 
-std::future<Worker::Staying> Worker::pause() {
+std::future<Worker::Staying> Worker::pause(Others others) {
   auto promise = std::make_shared<std::promise<Staying>>();
   auto future = promise->get_future();
-  posted_.post([this, promise] {
+  posted_.post([this, promise, others] {
     while (!resting_.empty()) wake(resting_.front());
     staying_ = {};
     for (Connection& connection : connections_) {
       if (connection.can_be_handed_over())
         connection.pause();
+      else if (others == Others::end && !connection.watched())
+        connection.drain();
       else if (!connection.watched() && !connection.left())
         ++(connection.encrypted() ? staying_.encrypted
            : connection.ending()  ? staying_.leaving

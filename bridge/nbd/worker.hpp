@@ -81,7 +81,11 @@ class Worker {
     unsigned leaving = 0;    ///< clients whose last answers are due
     unsigned others = 0;     ///< clients whose disks nobody else could go on with
   };
-  std::future<Staying> pause();
+  enum class Others : std::uint8_t {
+    go_on,
+    end,  ///< they begin no request any more, and leave
+  };
+  std::future<Staying> pause(Others others);
   /// The number of paused clients that are not still, since they send no more of a request or read
   /// no answers.
   std::future<unsigned> count_silent();

@@ -468,7 +468,7 @@ int serve(const BridgeOptions& options, const DiskFiles* files, const Program& p
   std::optional<nbd::Front::ReleasingAll> releasing;
   if (manager_keeps_descriptors()) {
     // A right that one of them may still be granted is known of all when the first is let go.
-    front.pause(until - kTimeToLetGo);
+    front.pause(until - kTimeToLetGo, nbd::Worker::Others::end);
     releasing = front.release_all();
   }
   disks.end(until);
