@@ -262,7 +262,8 @@ std::string Heirs::replace(Child& child, Estate& estate) {
   if (std::string wrong = steps_.pause(steady_clock::now() + kTimeToPause); !wrong.empty())
     return wrong;
   take(Turn::still);
-  estate = steps_.let_go(steady_clock::now() + kTimeToClose);
+  if (std::string wrong = steps_.let_go(steady_clock::now() + kTimeToClose, estate); !wrong.empty())
+    return wrong;
   if (!child.link().send_estate(estate)) return child.how_it_ended();
   const auto patience = kTimeToOpen + estate.clients.size() * kTimeToOpenOne;
   const auto serves = child.await(HeirMessage::serves, patience, over_.descriptor());

@@ -36,10 +36,11 @@ struct HeirSteps {
   std::function<std::string()> why_not;    ///< "" or what keeps it from being replaced at all
   std::function<void(Time)> let_meet;      ///< lets clients end their handshakes
   std::function<std::string(Time)> pause;  ///< "", or why clients are not still
-  std::function<Estate(Time)> let_go;      ///< of clients that are still
-  std::function<void()> resume;            ///< pause() without let_go()
-  std::function<void(Estate)> take_back;   ///< what was let go
-  std::function<void(pid_t)> leave;        ///< to the heir; does not return
+  /// Of clients that are still. "", or why their disks are not closed.
+  std::function<std::string(Time, Estate&)> let_go;
+  std::function<void()> resume;           ///< pause() without let_go()
+  std::function<void(Estate)> take_back;  ///< what was let go
+  std::function<void(pid_t)> leave;       ///< to the heir; does not return
 };
 
 /// Replaces the program when it is asked to.

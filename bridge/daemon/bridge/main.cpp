@@ -247,12 +247,13 @@ std::string why_not_still(const nbd::Front::Pause& pause) {
   return pause.still ? "" : "requests under way do not end: see whether the server works";
 }
 
-/// The disks are closed when it returns, unless the server does not answer.
-Estate let_go(nbd::Front& front, const BridgeListeners& listeners,
-              std::chrono::steady_clock::time_point until) {
-  Estate estate{.listeners = listeners.left(), .clients = front.release_all().await(until)};
-  front.await_closed(until);
-  return estate;
+/// Returns "" when the disks are closed, or why they are not.
+std::string let_go(nbd::Front& front, const BridgeListeners& listeners,
+                   std::chrono::steady_clock::time_point until, Estate& estate) {
+  estate = {.listeners = listeners.left(), .clients = front.release_all().await(until)};
+  return front.await_closed(until) ? ""
+                                   : "the disks are not closed in time: see whether the "
+                                     "server works";
 }
 
 [[noreturn]] void leave_to(pid_t heir, const std::function<void()>& say_goodbye) {
@@ -385,7 +386,8 @@ int serve(const BridgeOptions& options, const DiskFiles* files, const Program& p
       {.why_not = [&] { return ready ? why_no_heir(options, connections, left) : "it starts"; },
        .let_meet = [&](auto until) { front.let_meet(until); },
        .pause = [&](auto until) { return why_not_still(front.pause(until)); },
-       .let_go = [&](auto until) { return let_go(front, listeners, until); },
+       .let_go = [&](auto until,
+                     Estate& estate) { return let_go(front, listeners, until, estate); },
        .resume =
            [&] {
              front.resume();
