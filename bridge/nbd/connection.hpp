@@ -65,7 +65,7 @@ class Connection {
   /// One request is on the lane, as has been usual lately, and nothing else is to be done.
   bool one_under_way() const;
   /// More has arrived than was received.
-  bool more() const { return more_ || (reading() && stream_.has_more()); }
+  bool more() const { return reading() && (more_ || stream_.has_more()); }
 
   /// The lane has ended a request.
   void on_lane(Request& request);
