@@ -12,8 +12,8 @@ namespace rnbd {
 inline constexpr std::chrono::milliseconds kLeaveWithin{4500};
 
 /// Starts a thread that handles signals. Call it before all other threads except the log's. From
-/// then on SIGPIPE, SIGXFSZ, SIGUSR1 and SIGUSR2 are ignored. SIGHUP only causes a line in the log,
-/// unless on_hangup() sets an action.
+/// then on SIGPIPE, SIGXFSZ and SIGUSR1 are ignored, and so is SIGUSR2, unless on_user_signal()
+/// sets an action. SIGHUP only causes a line in the log, unless on_hangup() sets one.
 ///
 /// Before signals_mean_drain() a signal ends the process at once, with status 0. Later the first
 /// signal begins the end, and a second one ends the process at once (128 + its number). So does the
