@@ -78,6 +78,45 @@ only_reads() {
 }
 it "so they do with one that only reads" only_reads
 
+# The right of a client that writes nothing for a while.
+keeps_right() {
+  serve
+  keep_it "rnbd+tcp://$address/disk0" "$@"
+  client one simple
+  client two simple
+  says_of one ok write 0 a
+  is_replaced
+  says_of two a read 0
+  other_is_refused
+  says_of one ok write 0 b
+  echo "die 4" >fault
+  is_refused 'the new program has ended'
+  says_of two b read 0
+  other_is_refused
+  says_of one ok write 0 c
+}
+it "a client that has written keeps its right, also if the heir fails" keeps_right
+it "so it does with a bridge that reserves the disk when it opens it" keeps_right --access rw
+
+# Clients of a disk that another host writes.
+only_readers() {
+  local kept name begin
+  serve
+  keep_it "rnbd+tcp://$address/disk0"
+  kept=$uri
+  bridge_name=other start_bridge "rnbd+tcp://$address/disk0"
+  client early simple
+  client writer simple
+  says_of writer ok write 0 a
+  uri=$kept
+  for name in one two three four; do client "$name" simple; done
+  is_replaced
+  grep -oE 'have waited [0-9]+' kept.log | tail -n 1 >waited
+  (($(grep -oE '[0-9]+' waited) < 800 * ${slow:-1})) || fail "its clients $(<waited) ms"
+  for name in one two three four; do says_of "$name" a read 0; done
+}
+it "clients that only read, since another host writes, go on at once" only_readers
+
 under_load() {
   local number builds=(old new)
   serve
@@ -236,5 +275,164 @@ restarted_meanwhile() {
 }
 it "a restart while the heir gets ready keeps the clients" restarted_meanwhile 1 0.3
 it "a restart while the heir opens the disks keeps the clients" restarted_meanwhile 4 0.8
+
+
+# Behind the old program's end a signal leaves the clients to the next start, as at any other time.
+restarted_at_once() {
+  local old heir before
+  serve
+  keep_it "rnbd+tcp://$address/disk0" "$@"
+  client one simple
+  says_of one ok write 0 a
+  old=$(<kept.pid)
+  echo "hang 5" >fault
+  kill -USR2 "$old"
+  wait_for_line kept.log 'replaced by process'
+  heir=$(grep -oE 'replaced by process [0-9]+' kept.log | grep -oE '[0-9]+$')
+  eventually 20 is_gone "$old"
+  rm fault
+  before=$(wc -l <kept.starts)
+  kill -HUP "${pid[kept]}"
+  sleep 0.3
+  kill -CONT "$heir"
+  eventually 20 started_after "$before"
+  says_of one a read 0
+  says_of one ok write 0 b
+}
+it "a restart before the heir is told to serve keeps the clients" restarted_at_once
+it "so it does with a bridge that reserves the disk when it opens it" restarted_at_once --access rw
+
+# As `systemctl restart`, whose signal is for all processes of the service.
+all_are_ended() {
+  local number before
+  serve
+  keep_it "rnbd+tcp://$address/disk0"
+  begin_load
+  for number in 0 1 2 3 4 5 6 7; do
+    before=$(wc -l <kept.starts)
+    kill -USR2 "$(<kept.pid)"
+    sleep "0.0$((number * 2))"
+    # shellcheck disable=SC2046 # several processes
+    kill -TERM $(pgrep -P "${pid[kept]}")
+    eventually 20 started_after "$before"
+    eventually 20 test -s kept.pid
+    sleep 0.2
+  done
+  end_load
+}
+it "a signal to the old and the new program keeps the clients, whenever it comes" all_are_ended
+
+# ---- An old program that does not end -------------------------------------------------------------------
+
+stays() {
+  serve
+  keep_it "rnbd+tcp://$address/disk0"
+  client one simple
+  says_of one ok write 0 a
+  old=$(<kept.pid)
+  echo "stay 0" >fault
+  kill -USR2 "$old"
+  wait_for_line kept.log "go on after the restart" # what the old one logs may stop with it
+}
+stays_for_long() {
+  local old heir
+  stays
+  says_of one a read 0
+  eventually 20 is_other "$old"
+  kill -KILL "$old"
+  rm fault
+  heir=$(<kept.pid)
+  kill -USR2 "$heir"
+  eventually 20 is_other "$heir"
+  says_of one a read 0
+}
+it "an old program that stops while it leaves holds up nothing for long" stays_for_long
+stays_at_restart() {
+  local old
+  stays
+  says_of one a read 0
+  restart
+  kill -KILL "$old"
+  says_of one a read 0
+}
+it "a restart meanwhile keeps the clients" stays_at_restart
+
+# ---- What a replacement lacks ---------------------------------------------------------------------------
+
+no_thread() {
+  serve
+  keep_it "rnbd+tcp://$address/disk0"
+  client one simple
+  says_of one ok write 0 a
+  echo "alone 0" >fault
+  kill -USR2 "$(<kept.pid)"
+  wait_for_line kept.log 'not replaced by the new program: there is no thread'
+  is_refused 'there is no thread'
+  says_of one a read 0
+  rm fault
+  is_replaced
+  says_of one a read 0
+}
+it "a bridge that gets no thread goes on, and is replaced later" no_thread
+
+no_pid_file() {
+  local before
+  mkdir folder
+  serve
+  keep_it "rnbd+tcp://$address/disk0" --pid-file "$PWD/folder/pid"
+  client one simple
+  says_of one ok write 0 a
+  rm -r folder
+  is_replaced
+  says_of one a read 0
+  [[ $(wc -l <kept.starts) == 1 ]] || fail "it was started anew"
+}
+it "an heir that cannot write its file with the process ID serves" no_pid_file
+
+# half_sent: a client that has sent a part of a request.
+half_sent() {
+  serve
+  keep_it "rnbd+tcp://$address/disk0"
+  client one simple
+  says_of one ok write 0 a
+  spawn half /usr/bin/python3 -B -c '
+import os, struct, sys, time, nbd
+h = nbd.NBD()
+h.connect_uri(sys.argv[1])
+os.write(h.aio_get_fd(), struct.pack(">IHHQQI", 0x25609513, 0, 1, 7, 8192, 4096) + b"z" * 100)
+print("half", flush=True)
+time.sleep(60)' "$uri"
+  wait_for_line half.out half
+  sleep 0.2
+  is_refused '1 NBD client sends no more of a request, or reads no answers'
+  says_of one a read 0
+  kill -KILL "${pid[half]}"
+  wait_end half 5
+  is_replaced
+}
+it "a client that does not end its request is named as what stands in the way" half_sent
+
+# Its answer comes when the upgrade has begun.
+slow_handshake() {
+  serve
+  keep_it "rnbd+tcp://$address/disk0"
+  spawn slow /usr/bin/python3 -B -c '
+import socket, struct, sys, time
+s = socket.socket(socket.AF_UNIX)
+s.connect(sys.argv[1])
+s.recv(18)
+print("met", flush=True)
+time.sleep(0.7)
+s.sendall(struct.pack(">I", 3) + b"IHAVEOPT" + struct.pack(">II", 1, 0))
+print("answer", len(s.recv(10)), flush=True)
+s.sendall(struct.pack(">IHHQQI", 0x25609513, 0, 0, 7, 0, 4096))
+time.sleep(1)
+print("data", len(s.recv(4096 + 16, socket.MSG_WAITALL)), flush=True)' "$socket"
+  wait_for_line slow.out met
+  is_replaced
+  wait_end slow 10
+  [[ $(tail -n 1 slow.out) == "data 4112" ]] || fail "it says $(<slow.out)"
+}
+it "a client in its handshake ends that before, and goes on" slow_handshake
 
 finish

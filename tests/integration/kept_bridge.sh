@@ -60,6 +60,20 @@ says_of() {
 }
 answered() { (($(wc -l <"$1.out") > $2)); }
 
+# other_is_refused: another client may not write.
+other_is_refused() {
+  local kept=$uri
+  bridge_name=other start_bridge "rnbd+tcp://$address/disk0"
+  nbdsh <<<"
+try:
+  h.pwrite(b'o' * 4096, 0)
+except nbd.Error:
+  print('refused')" >others
+  uri=$kept
+  grep -qx refused others || fail "another client has got the right of one that has written"
+  stop other
+}
+
 # Three clients with 16 requests each, whose answers and data are checked.
 begin_load() {
   local number

@@ -74,19 +74,6 @@ goes_on_with_access() {
 it "clients of a bridge that reserves the disk when it opens it go on" goes_on_with_access
 it "they also do if it attaches when it starts" goes_on_with_access --connect now
 
-# other_is_refused: another client may not write.
-other_is_refused() {
-  local kept=$uri
-  bridge_name=other start_bridge "rnbd+tcp://$address/disk0"
-  nbdsh <<<"
-try:
-  h.pwrite(b'o' * 4096, 0)
-except nbd.Error:
-  print('refused')" >others
-  uri=$kept
-  grep -qx refused others || fail "another client has got the right of one that has written"
-  stop other
-}
 # The right of a client that writes nothing for a while.
 keeps_right() {
   serve
