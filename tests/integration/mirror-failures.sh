@@ -404,6 +404,34 @@ client_dies() {
 }
 it "a client that is killed leaves nothing half written for the next one" client_dies
 
+# A trim inside a sector is answered at once, which a thread that is about to sleep must not miss.
+trims_beside_returns() {
+  local i
+  start_members a b
+  face_of_mirror "control=$PWD/control"
+  spawn user /usr/bin/python3 -m nbd -u "$uri" -c 'import os
+h.set_strict_mode(0)
+while not os.path.exists("enough"):
+    h.pwrite(b"y" * 384, 4416)
+    h.trim(512, 4416)
+    try:
+        h.flush()
+    except nbd.Error:
+        pass'
+  for ((i = 0; i < 5; i++)); do
+    eventually 20 told_in_step
+    kill_hard a
+    kill_hard b
+    start_member a
+    start_member b
+    sleep 1
+  done
+  touch enough
+  wait_end user 20 || fail "the user still waits"
+  ((status == 0)) || fail "the user: $(cat user.log)"
+}
+it "no trim waits for ever that is answered at once while servers come back" trims_beside_returns
+
 # grown_half KILLED...: the client, or also a server, dies at any moment of it.
 grown_half() {
   local i mib=16 before name
