@@ -299,10 +299,10 @@ std::vector<Released> Front::ReleasingAll::await(std::chrono::steady_clock::time
   return released;
 }
 
-void Front::let_meet(std::chrono::steady_clock::time_point until) {
+bool Front::let_meet(std::chrono::steady_clock::time_point until) {
   stop_accepting();
   std::unique_lock lock{mutex_};
-  changed_.wait_until(lock, until, [this] { return meetings_.empty(); });
+  return changed_.wait_until(lock, until, [this] { return meetings_.empty(); });
 }
 
 /// Clients in their handshake have a moment to end it.

@@ -76,8 +76,8 @@ class Front {
   /// Between start() and stop().
   ReleasingAll release_all();
   /// Closes the door to others, and lets clients end their handshake, until then at most. Those who
-  /// are served go on. Behind it pause() or open_door().
-  void let_meet(std::chrono::steady_clock::time_point until);
+  /// are served go on. Behind it pause() or open_door(). True: all have ended it.
+  bool let_meet(std::chrono::steady_clock::time_point until);
   /// The result of pause().
   struct Pause {
     bool still = false;       ///< all requests of those who could be handed over are answered

@@ -9,6 +9,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstring>
@@ -29,6 +30,7 @@ using std::chrono::steady_clock;
 constexpr std::chrono::seconds kTimeToGetReady{15};
 /// For handshakes. Only new clients wait meanwhile.
 constexpr std::chrono::milliseconds kTimeToMeet{1500};
+constexpr std::chrono::milliseconds kMoment{50};
 /// For requests under way. Clients wait meanwhile.
 constexpr std::chrono::milliseconds kTimeToPause{250};
 /// For the disks to be closed here, and opened by the heir.
@@ -247,6 +249,18 @@ void Heirs::run() {
   running_ = false;
 }
 
+bool Heirs::stopped() const {
+  const std::lock_guard lock{mutex_};
+  return stopped_;
+}
+
+/// A stop waits for nobody's handshake.
+void Heirs::let_meet() {
+  const auto until = steady_clock::now() + kTimeToMeet;
+  while (!stopped() && steady_clock::now() < until)
+    if (steps_.let_meet(std::min(until, steady_clock::now() + kMoment))) return;
+}
+
 /// Returns why the program was not replaced; "": stop() was called.
 std::string Heirs::replace(Child& child, Estate& estate) {
   if (std::string wrong = child.start(program_); !wrong.empty()) return wrong;
@@ -257,7 +271,8 @@ std::string Heirs::replace(Child& child, Estate& estate) {
   if (ready->substr(0, ready->find(' ')) != std::to_string(estate_version()))
     return "the new program has another version of the record (" + on_one_line(*ready) + ")";
   take(Turn::ready);
-  steps_.let_meet(steady_clock::now() + kTimeToMeet);
+  let_meet();
+  if (stopped()) return "";
   const auto paused = steady_clock::now();
   if (std::string wrong = steps_.pause(steady_clock::now() + kTimeToPause); !wrong.empty())
     return wrong;

@@ -34,7 +34,7 @@ struct HeirSteps {
   using Time = std::chrono::steady_clock::time_point;
 
   std::function<std::string()> why_not;    ///< "" or what keeps it from being replaced at all
-  std::function<void(Time)> let_meet;      ///< lets clients end their handshakes
+  std::function<bool(Time)> let_meet;      ///< lets clients end their handshakes; true: all have
   std::function<std::string(Time)> pause;  ///< "", or why clients are not still
   /// Of clients that are still. "", or why their disks are not closed.
   std::function<std::string(Time, Estate&)> let_go;
@@ -69,6 +69,8 @@ class Heirs {
   class Child;
 
   void run();
+  void let_meet();
+  bool stopped() const;
   std::string replace(Child& child, Estate& estate);
   Step take(Turn turn);
 

@@ -197,7 +197,7 @@ bool LeftClients::open_all(const std::string& name, std::vector<Waiting>& client
     auto opened = exports.open(name, interrupt, absent);
     if (!opened) {
       if (over_ || (!last && may_pass(opened.error().error))) return false;
-      disconnect(clients, opened.error().text, [](const Waiting&) { return true; });
+      disconnect(clients, opened.error().text, [](const Waiting& other) { return !other.disk; });
       return true;
     }
     const std::string why = complaint_about(each.client, **opened, exports, interrupt);
@@ -233,12 +233,15 @@ bool LeftClients::claim(std::vector<Waiting>& clients) {
   return true;
 }
 
-/// Disconnects those who knew the same as one that is refused: they have the same answer.
+/// Disconnects those who knew the same as one that is refused: they have the same answer. It is one
+/// of them.
 void LeftClients::disconnect_alike(std::vector<Waiting>& clients, Waiting& one,
                                    const std::string& why) {
   const LeftDisk refused = *one.client.disk;
-  disconnect(clients, why, [&refused](const Waiting& other) {
-    return other.client.disk->writer == refused.writer &&
+  const bool has_disk = static_cast<bool>(one.disk);
+  disconnect(clients, why, [&](const Waiting& other) {
+    return static_cast<bool>(other.disk) == has_disk &&
+           other.client.disk->writer == refused.writer &&
            other.client.disk->witness.writer_serial == refused.witness.writer_serial &&
            other.client.disk->witness.sight == refused.witness.sight;
   });
@@ -248,11 +251,11 @@ Interrupt LeftClients::until_over() {
   return {[](void* over) { return static_cast<std::atomic<bool>*>(over)->load(); }, &over_};
 }
 
-/// Those of the clients without their disk that `whom` says.
+/// A disk that was opened for one of them is closed, which may wait for the server.
 void LeftClients::disconnect(std::vector<Waiting>& clients, const std::string& why,
                              const std::function<bool(const Waiting&)>& whom) {
   std::erase_if(clients, [&](Waiting& each) {
-    if (each.disk || !whom(each)) return false;
+    if (!whom(each)) return false;
     tell(rtrs::LogLevel::warning,
          "an NBD client of " + in_quotes(each.client.disk->name) + " is disconnected: " + why);
     ::close(each.client.socket);

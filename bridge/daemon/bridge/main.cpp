@@ -48,6 +48,7 @@ namespace {
 
 /// For requests under way; less than kLeaveWithin by the time that closing everything takes.
 constexpr std::chrono::milliseconds kDrain{3000};
+constexpr std::chrono::milliseconds kLeastDrain{1000};
 /// Of that, for clients whose requests have ended.
 constexpr std::chrono::milliseconds kTimeToLetGo{500};
 /// For closing everything but the clients behind a replacement.
@@ -384,7 +385,7 @@ int serve(const BridgeOptions& options, const DiskFiles* files, const Program& p
   Heirs heirs{
       program,
       {.why_not = [&] { return ready ? why_no_heir(options, connections, left) : "it starts"; },
-       .let_meet = [&](auto until) { front.let_meet(until); },
+       .let_meet = [&](auto until) { return front.let_meet(until); },
        .pause = [&](auto until) { return why_not_still(front.pause(until)); },
        .let_go = [&](auto until,
                      Estate& estate) { return let_go(front, listeners, until, estate); },
@@ -434,6 +435,7 @@ int serve(const BridgeOptions& options, const DiskFiles* files, const Program& p
   const std::string wrong = tell_ready(options, listeners, disks, predecessor != nullptr);
   listeners.await_others([&](auto late) { front.add(std::move(late)); },
                          [&] { notify_manager(status_line(options, listeners)); });
+  auto began = std::chrono::steady_clock::now();  // to end
   if (wrong.empty()) {
     const BridgeStatus status{
         [&] { return connections.status(); },
@@ -448,6 +450,7 @@ int serve(const BridgeOptions& options, const DiskFiles* files, const Program& p
     ready = true;
     on_user_signal([&] { (void)heirs.ask(); });
     const std::string signal = wait_for_shutdown();
+    began = std::chrono::steady_clock::now();
     on_user_signal({});
     heirs.stop();
     notify_manager("STOPPING=1\n");
@@ -463,7 +466,8 @@ int serve(const BridgeOptions& options, const DiskFiles* files, const Program& p
   late_metrics.reset();
   metrics_server.reset();
   listeners.end();
-  const auto until = std::chrono::steady_clock::now() + kDrain;
+  // To take back what an heir was offered may have taken a part of it.
+  const auto until = std::max(began + kDrain, std::chrono::steady_clock::now() + kLeastDrain);
   end_other_face(options, *std::move(other_face), until);
   auto clients = left.end();
   disks.stop();
