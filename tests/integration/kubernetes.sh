@@ -77,4 +77,16 @@ signal.pause()' "$uri"
 }
 it "the volume's nbdkit serves the disk to one node, and another one is refused" stages
 
+# An image without a tag is the latest one, which a node fetches from a registry though it has it.
+named() {
+  local manifest version
+  version=$("${bridge_command[@]}" --version)
+  version=${version##* }
+  for manifest in pod server; do
+    grep -o 'image: rnbd-.*' "$source_dir/examples/kubernetes/$manifest.yaml" >images.txt
+    fails grep -v ":$version\$" images.txt
+  done
+}
+it "the manifests name the images that build-images makes, with their version" named
+
 finish
