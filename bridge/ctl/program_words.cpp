@@ -32,8 +32,9 @@ constexpr ProgramWord kProgramWords[] = {
      "their session; status tells who is out."},
     {"disconnect", "CLIENT", CtlSide::server,
      "Closes the path that comes from this address; the client may connect it again."},
-    {"upgrade", "", CtlSide::client,
-     "Replaces rnbd-bridge by the program that is installed now, while its clients go on."},
+    {"upgrade", "[state]", CtlSide::client,
+     "Replaces rnbd-bridge by the program that is installed now, while its clients go on; with "
+     "state: says how far that is."},
     {"add-path", kAddressOfPath, CtlSide::client,
      "Gives the session another path to the server, at once."},
     {"remove-path", kAddressOfPath, CtlSide::client,
