@@ -54,6 +54,7 @@ ChangesUnderWay::Place ChangesUnderWay::add(Change change) {
   if (free_.empty()) {
     free_.push_back(static_cast<Place>(changes_.size()));
     changes_.emplace_back();
+    free_.reserve(changes_.size());  // to leave takes no memory
   }
   const Place place = free_.back();
   free_.pop_back();

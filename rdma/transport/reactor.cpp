@@ -87,16 +87,18 @@ void Reactor::run() {
   while (!io_.stopped()) {
     // Sleeping is right only when nothing is put off.
     unsigned handled = 0;
+    bool busy = false;
     heard_ = nullptr;
     playing_ = nullptr;  // behind an exception
     if (!bell.covers(alarms_.next())) alarms_.ring(now());
     if (head_ == nullptr) {
-      const bool busy = awaited_ == nullptr && bell.set_if_busy(alarms_.next());
+      busy = awaited_ == nullptr && bell.set_if_busy(alarms_.next());
       handled = busy ? static_cast<unsigned>(io_.run_one()) : wait();
     }
     // A second look at the events costs a system call: only when it makes a larger batch.
     if (head_ == nullptr) {
-      let_play();
+      const bool rang = busy && !bell.covers(alarms_.next());  // which ends nobody's solo
+      if (!rang) let_play();
       continue;
     }
     turns_ = 0;

@@ -104,9 +104,9 @@ class LaneDriver::Loop final : public LaneLoop {
     auto& job = *static_cast<Job*>(context);
     auto& self = *static_cast<Loop*>(job.loop);
     --self.under_way_;
-    if (job.on_finish != nullptr) job.on_finish(job);
     (self.finished_tail_ != nullptr ? self.finished_tail_->next : self.finished_head_) = &job;
     self.finished_tail_ = &job;
+    if (job.on_finish != nullptr) job.on_finish(job);
   }
 
   LaneDriver& driver_;
