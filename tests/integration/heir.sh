@@ -276,14 +276,9 @@ restarted_meanwhile() {
 it "a restart while the heir gets ready keeps the clients" restarted_meanwhile 1 0.3
 it "a restart while the heir opens the disks keeps the clients" restarted_meanwhile 4 0.8
 
-# The right is taken between OPEN and CLAIM of the heir.
-taken_in_gap() {
-  local old heir kept
-  serve
-  keep_it "rnbd+tcp://$address/disk0"
-  kept=$uri
-  client one simple
-  says_of one ok write 0 a
+# heir_hangs: the old program has ended, and the heir does not serve yet; sets $heir.
+heir_hangs() {
+  local old
   old=$(<kept.pid)
   echo "hang 5" >fault
   kill -USR2 "$old"
@@ -291,6 +286,17 @@ taken_in_gap() {
   heir=$(grep -oE 'replaced by process [0-9]+' kept.log | grep -oE '[0-9]+$')
   eventually 20 is_gone "$old"
   rm fault
+}
+
+# The right is taken between OPEN and CLAIM of the heir.
+taken_in_gap() {
+  local heir kept
+  serve
+  keep_it "rnbd+tcp://$address/disk0"
+  kept=$uri
+  client one simple
+  says_of one ok write 0 a
+  heir_hangs
   bridge_name=other start_bridge "rnbd+tcp://$address/disk0"
   client two simple
   says_of two ok write 0 x
@@ -305,18 +311,12 @@ it "a client whose right another host takes meanwhile is disconnected, and the b
 
 # Behind the old program's end a signal leaves the clients to the next start, as at any other time.
 restarted_at_once() {
-  local old heir before
+  local heir before
   serve
   keep_it "rnbd+tcp://$address/disk0" "$@"
   client one simple
   says_of one ok write 0 a
-  old=$(<kept.pid)
-  echo "hang 5" >fault
-  kill -USR2 "$old"
-  wait_for_line kept.log 'replaced by process'
-  heir=$(grep -oE 'replaced by process [0-9]+' kept.log | grep -oE '[0-9]+$')
-  eventually 20 is_gone "$old"
-  rm fault
+  heir_hangs
   before=$(wc -l <kept.starts)
   kill -HUP "${pid[kept]}"
   sleep 0.3
