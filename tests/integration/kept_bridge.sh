@@ -60,6 +60,20 @@ says_of() {
 }
 answered() { (($(wc -l <"$1.out") > $2)); }
 
+# clear_and_secret KEEP: the bridge by KEEP, a client of it, and one over TLS that has written.
+clear_and_secret() {
+  local kept
+  "${ctl_command[@]}" keygen host1 keys.psk --out host1.psk
+  serve
+  "$1" "rnbd+tcp://$address/disk0" --listen tcp:127.0.0.1:0 --tls on --tls-psk keys.psk
+  client clear simple
+  kept=$uri
+  uri="nbds://host1@$(grep -oE -m 1 '127\.0\.0\.1:[0-9]+, in front' kept.log | cut -d, -f1)/?tls-psk-file=$PWD/host1.psk"
+  client secret structured
+  uri=$kept
+  says_of secret ok write 0 a
+}
+
 # other_is_refused: another client may not write.
 other_is_refused() {
   local kept=$uri

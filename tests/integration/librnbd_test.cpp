@@ -401,15 +401,14 @@ TEST_CASE("the descriptor of a disk at rest is not readable") {
   }
 }
 
-TEST_CASE("parts of blocks are as fast beside a disk that nobody uses") {
-  const Disk idle = open_disk(variable("RNBD_URI"), {"lanes=2"});
+TEST_CASE("parts of blocks wait for no heartbeat beside a disk that nobody uses") {
+  // A write that waits for a heartbeat takes 10 s, and all of them hours.
+  const Disk idle = open_disk(variable("RNBD_URI"), {"lanes=2", "heartbeat=10s"});
   Bytes data(100);
   CHECK(run(idle.get(), request(RNBD_WRITE, 1, 100, data.data())) == 0);
   const Disk disk = open_beside(idle.get());
-  const auto began = Clock::now();
-  for (std::uint64_t i = 0; i < 40; ++i)
+  for (std::uint64_t i = 0; i < 400; ++i)
     CHECK(run(disk.get(), request(RNBD_WRITE, i * kBlock + 1, 100, data.data())) == 0);
-  CHECK(Clock::now() - began < 2s);
 }
 
 TEST_CASE("a write waits for no other thread to reap") {
@@ -435,7 +434,7 @@ TEST_CASE("a write waits for no other thread to reap") {
   }
 }
 
-TEST_CASE("a disk is closed in time, whatever its neighbour waits for") {
+TEST_CASE("a disk is closed while its neighbour waits for storage") {
   Disk one = open_disk(variable("RNBD_SLOWER_URI"), {"lanes=2"});
   Bytes data(kBlock);
   CHECK(run(one.get(), request(RNBD_WRITE, 0, kBlock, data.data())) == 0);
@@ -448,11 +447,9 @@ TEST_CASE("a disk is closed in time, whatever its neighbour waits for") {
   const rnbd_request part = request(RNBD_READ, 1, 100, data.data() + 2000);
   REQUIRE(rnbd_submit(two.get(), &part, 1) == 1);
   std::this_thread::sleep_for(200ms);
-  const auto began = Clock::now();
   two.reset();
-  CHECK(Clock::now() - began < 2s);
-  one.reset();
-  CHECK(Clock::now() - began < 6s);
+  rnbd_end end{};
+  CHECK(rnbd_reap(one.get(), &end, 1, 0) == 0);  // so nobody has waited for the storage
 }
 
 TEST_CASE("memory that lacks is told with an errno") {

@@ -245,16 +245,7 @@ it "no flush fails if all was flushed before" nothing_lost
 
 # Its keys are in the memory of the process that has ended.
 with_tls() {
-  local kept
-  "${ctl_command[@]}" keygen host1 keys.psk --out host1.psk
-  serve
-  keep "rnbd+tcp://$address/disk0" --listen tcp:127.0.0.1:0 --tls on --tls-psk keys.psk
-  client clear simple
-  kept=$uri
-  uri="nbds://host1@$(grep -oE -m 1 '127\.0\.0\.1:[0-9]+, in front' kept.log | cut -d, -f1)/?tls-psk-file=$PWD/host1.psk"
-  client secret structured
-  uri=$kept
-  says_of secret ok write 0 a
+  clear_and_secret keep
   restart
   says_of secret gone read 0
   says_of clear a read 0
